@@ -1,0 +1,31 @@
+"""The two ways in which Helix writes a JSON value as text: one for people and prompts, one for hashing.
+
+Both write floats by `repr` (the shortest text that reads back as the same number), so `-0.0`, `0.0`, `0`, `1` and `1.0`
+are all told apart, and both refuse NaN and infinities with ValueError, since JSON has none.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+_TEXT = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(", ", ": "))
+_HASHED = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=True)
+
+
+def to_json_text(value: Any) -> str:
+    """JSON as prompts, CSV cells and JSONL lines show it: keys in their own order, a space after `,` and `:`, no escapes
+    beyond those that JSON needs.
+
+    A lone surrogate in a text stays as it is; who writes the text as UTF-8 has to escape it.
+    """
+    return _TEXT.encode(value)
+
+
+def canonical_bytes(value: Any) -> bytes:
+    """JSON as keys are hashed: keys sorted by code point at every depth, no white space, UTF-8.
+
+    Equal values have equal bytes whatever the order of their keys. A lone surrogate is refused (UnicodeEncodeError, a
+    ValueError): it has no UTF-8 form.
+    """
+    return _HASHED.encode(value).encode("utf-8")
