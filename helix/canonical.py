@@ -22,6 +22,11 @@ def to_json_text(value: Any) -> str:
     return _TEXT.encode(value)
 
 
+def canonical_text(value: Any) -> str:
+    """The canonical form as text: what a prompt shows for a record or a list, so that equal values share their prefix."""
+    return _HASHED.encode(value)
+
+
 def canonical_bytes(value: Any) -> bytes:
     """JSON as keys are hashed: keys sorted by code point at every depth, no white space, UTF-8.
 
