@@ -11,6 +11,9 @@ from collections.abc import Iterable
 
 from helix.span import Span
 
+# A longer line is shown in part, so that the caret stays in sight.
+_EXCERPT = 100
+
 
 class HelixError(Exception):
     """The root of all errors with a message meant for people."""
@@ -190,6 +193,9 @@ def _excerpt(span: Span) -> list[str]:
     start = min(span.column - 1, len(text))
     end = span.end_column - 1 if span.end_line == span.line else len(text)
     end = min(max(end, start + 1), max(len(text), start + 1))
+    if len(text) > _EXCERPT:
+        first = max(0, min(start - _EXCERPT // 3, len(text) - _EXCERPT))
+        text, start, end = text[first : first + _EXCERPT], start - first, min(end - first, _EXCERPT)
     pad = "".join("\t" if char == "\t" else " " * cell_width(char) for char in text[:start])
     carets = "^" * max(1, sum(cell_width(char) for char in text[start:end]))
     gutter = " " * len(str(span.line))

@@ -35,32 +35,32 @@ class Function:
 def to_text(value: Any) -> str:
     """A value as a prompt shows it: null is empty, a text is itself, all else is canonical JSON."""
     if value.__class__ is str:
-        return value  # type: ignore[no-any-return]
+        return value
     return "" if value is None else canonical_text(value)
 
 
 def _text(value: Any, name: str) -> str:
     if value.__class__ is not str:
         raise ExpressionError(f"{name} needs a text, found {found(value)}")
-    return value  # type: ignore[no-any-return]
+    return value
 
 
 def _list(value: Any, name: str) -> list[Any]:
     if value.__class__ is not list:
         raise ExpressionError(f"{name} needs a list, found {found(value)}")
-    return value  # type: ignore[no-any-return]
+    return value
 
 
 def _number(value: Any, name: str) -> int | float:
     if value.__class__ is not int and value.__class__ is not float:
         raise ExpressionError(f"{name} needs a number, found {found(value)}")
-    return value  # type: ignore[no-any-return]
+    return value
 
 
 def _int(value: Any, name: str) -> int:
     if value.__class__ is not int:
         raise ExpressionError(f"{name} needs an int, found {found(value)}")
-    return value  # type: ignore[no-any-return]
+    return value
 
 
 def _len(value: Any) -> int:
@@ -187,7 +187,9 @@ FUNCTIONS: dict[str, Function] = {
     function.name: function
     for function in (
         Function(name="abs", parameters=("number",), required=1, result=_same, run=lambda v: abs(_number(v, "abs"))),
-        Function(name="default", parameters=("value", "fallback", "boolean"), required=1, result=_defaulted, run=_default),
+        Function(
+            name="default", parameters=("value", "fallback", "boolean"), required=1, result=_defaulted, run=_default
+        ),
         Function(name="first", parameters=("list",), required=1, result=_item, run=_first),
         Function(name="float", parameters=("value",), required=1, result=_always(FLOAT), run=_to_float),
         Function(name="int", parameters=("value",), required=1, result=_always(INT), run=_to_int),
@@ -195,21 +197,39 @@ FUNCTIONS: dict[str, Function] = {
         Function(name="json", parameters=("value",), required=1, result=_always(TEXT), run=canonical_text),
         Function(name="last", parameters=("list",), required=1, result=_item, run=_last),
         Function(name="len", parameters=("value",), required=1, result=_always(INT), run=_len),
-        Function(name="lower", parameters=("text",), required=1, result=_always(TEXT), run=lambda v: _text(v, "lower").lower()),
+        Function(
+            name="lower",
+            parameters=("text",),
+            required=1,
+            result=_always(TEXT),
+            run=lambda v: _text(v, "lower").lower(),
+        ),
         Function(name="max", parameters=("list",), required=1, result=_item, run=_extreme(max, "max")),
         Function(name="min", parameters=("list",), required=1, result=_item, run=_extreme(min, "min")),
         Function(name="range", parameters=("start", "stop"), required=1, result=_always(ListOf(INT)), run=_range),
         Function(name="replace", parameters=("text", "old", "new"), required=3, result=_always(TEXT), run=_replace),
-        Function(name="reverse", parameters=("list",), required=1, result=_same, run=lambda v: _list(v, "reverse")[::-1]),
+        Function(
+            name="reverse", parameters=("list",), required=1, result=_same, run=lambda v: _list(v, "reverse")[::-1]
+        ),
         Function(name="round", parameters=("number", "digits"), required=1, result=_same, run=_round),
-        Function(name="sort", parameters=("list",), required=1, result=_same, run=lambda v: sorted(_ordered(v, "sort"))),
+        Function(
+            name="sort", parameters=("list",), required=1, result=_same, run=lambda v: sorted(_ordered(v, "sort"))
+        ),
         Function(name="split", parameters=("text", "separator"), required=1, result=_always(ListOf(TEXT)), run=_split),
         Function(name="sum", parameters=("list",), required=1, result=_item, run=_sum),
         Function(name="take", parameters=("list", "count"), required=2, result=_same, run=_take),
         Function(name="text", parameters=("value",), required=1, result=_always(TEXT), run=to_text),
-        Function(name="trim", parameters=("text",), required=1, result=_always(TEXT), run=lambda v: _text(v, "trim").strip()),
+        Function(
+            name="trim", parameters=("text",), required=1, result=_always(TEXT), run=lambda v: _text(v, "trim").strip()
+        ),
         Function(name="unique", parameters=("list",), required=1, result=_same, run=_unique),
-        Function(name="upper", parameters=("text",), required=1, result=_always(TEXT), run=lambda v: _text(v, "upper").upper()),
+        Function(
+            name="upper",
+            parameters=("text",),
+            required=1,
+            result=_always(TEXT),
+            run=lambda v: _text(v, "upper").upper(),
+        ),
     )
 }
 

@@ -67,7 +67,9 @@ def environment() -> _Environment:
     )
     kept = {name: _listing(made.filters[name]) for name in _KEPT}
     own = {name: function.run for name, function in FUNCTIONS.items()}
-    made.filters = kept | own | {alias: own[name] for alias, name in ALIASES.items()} | {"default": _default, "d": _default}
+    made.filters = (
+        kept | own | {alias: own[name] for alias, name in ALIASES.items()} | {"default": _default, "d": _default}
+    )
     made.globals = {}
     return made
 
@@ -182,7 +184,9 @@ class _Converter:
 
     def _all(self, parts: list[nodes.Expr]) -> tuple[Expr, ...] | None:
         converted = [self._expr(part) for part in parts]
-        return None if any(part is None for part in converted) else tuple(part for part in converted if part is not None)
+        return (
+            None if any(part is None for part in converted) else tuple(part for part in converted if part is not None)
+        )
 
     def _expr(self, node: nodes.Node) -> Expr | None:
         match node:
@@ -240,7 +244,7 @@ class _Converter:
         named: dict[str, Expr] = {}
         for keyword in node.kwargs:
             value = self._expr(keyword.value)
-            key = {"default_value": "fallback", "d": "separator"}.get(keyword.key, keyword.key)
+            key = {"default_value": "fallback", "d": "separator"}.get(str(keyword.key), str(keyword.key))
             if value is None or key not in _PARAMETERS[name][len(parts) :]:
                 return None
             named[key] = value

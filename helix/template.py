@@ -230,13 +230,17 @@ def _block_end(text: str, start: int, place: Callable[[int, int], Span | None]) 
         elif word in ("endif", "endfor"):
             depth -= 1
         elif word not in ("else", "elif", "set"):
-            raise TemplateError(f"templates have no `{{% {word} %}}`", where, "templates have `if`, `for`, `set` and `raw`")
+            raise TemplateError(
+                f"templates have no `{{% {word} %}}`", where, "templates have `if`, `for`, `set` and `raw`"
+            )
         if depth == 0:
             return end
         position = end
     if depth == 0:
         raise TemplateError("`{%` without a word", place(start, start + 2), "a literal `{%` is written `{{ '{%' }}`")
-    raise TemplateError("a block without its end", place(start, start + 2), "each `{% if %}` and `{% for %}` needs its end")
+    raise TemplateError(
+        "a block without its end", place(start, start + 2), "each `{% if %}` and `{% for %}` needs its end"
+    )
 
 
 def text_source(name: str, text: str) -> Span:

@@ -189,7 +189,11 @@ def mismatch(value: Any, kind: Type, pointer: str = "") -> tuple[str, str] | Non
         case Optional(inner):
             return None if value is None else mismatch(value, inner, pointer)
         case Choice(labels):
-            return None if isinstance(value, str) and value in labels else (pointer, f"expected {kind}, found {found(value)}")
+            return (
+                None
+                if isinstance(value, str) and value in labels
+                else (pointer, f"expected {kind}, found {found(value)}")
+            )
         case ListOf(item):
             if not isinstance(value, list):
                 return pointer, f"expected {kind}, found {found(value)}"
@@ -198,7 +202,11 @@ def mismatch(value: Any, kind: Type, pointer: str = "") -> tuple[str, str] | Non
             if not isinstance(value, list):
                 return pointer, f"expected table, found {found(value)}"
             bad_row = next((i for i, v in enumerate(value) if not isinstance(v, dict)), None)
-            return None if bad_row is None else (f"{pointer}/{bad_row}", f"expected a record, found {found(value[bad_row])}")
+            return (
+                None
+                if bad_row is None
+                else (f"{pointer}/{bad_row}", f"expected a record, found {found(value[bad_row])}")
+            )
         case Record(fields):
             return _record_mismatch(value, kind, fields, pointer)
         case Scalar(name):
@@ -206,7 +214,9 @@ def mismatch(value: Any, kind: Type, pointer: str = "") -> tuple[str, str] | Non
     return pointer, f"expected {kind}, found {found(value)}"
 
 
-def _record_mismatch(value: Any, kind: Type, fields: tuple[tuple[str, Type], ...], pointer: str) -> tuple[str, str] | None:
+def _record_mismatch(
+    value: Any, kind: Type, fields: tuple[tuple[str, Type], ...], pointer: str
+) -> tuple[str, str] | None:
     if not isinstance(value, dict):
         return pointer, f"expected {kind}, found {found(value)}"
     for name, field in fields:
@@ -280,7 +290,7 @@ def parse_cell(text: str, kind: Type) -> Any:
         value: Any = text
     elif kind == BOOL:
         value = {"true": True, "false": False, "1": True, "0": False}.get(text.strip().lower(), text)
-    elif kind == INT or kind == FLOAT:
+    elif kind in (INT, FLOAT):
         try:
             value = int(text) if kind == INT else float(text)
         except ValueError:

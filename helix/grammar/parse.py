@@ -1,0 +1,170 @@
+"""Workflow text to a syntax tree."""
+
+from __future__ import annotations
+
+import re
+import threading
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from helix.errors import ParseError, SourceError, SourceErrors
+from helix.grammar.explain_error import explain
+from helix.span import Source, Span
+from helix.syntax import Comment, Workflow
+
+if TYPE_CHECKING:
+    from lark import Lark, Token, Tree
+
+MAX_ERRORS = 10
+MAX_BYTES = 4 * 1024 * 1024
+MAX_DEPTH = 150
+_TOP_LEVEL = re.compile(r"^[^\s#})\]\"]", re.MULTILINE)
+
+
+def parse(text: str | bytes, name: str = "<workflow>") -> Workflow:
+    """The syntax tree of a workflow's text.
+
+    `name` is the file's name for messages. Bytes are read as UTF-8, a BOM dropped; CRLF line ends count as LF. Raises
+    SourceErrors with every mistake found.
+    """
+    decoded = _decode(text, name)
+    source = Source(name=name, text=decoded)
+    errors: list[SourceError] = []
+    remaining = decoded
+    while len(errors) < MAX_ERRORS:
+        try:
+            workflow = _parse_once(remaining, source)
+        except SourceErrors as failed:
+            errors.extend(failed.errors)
+            break
+        except ParseError as error:
+            errors.append(error)
+            blanked = _without_statement(remaining, error.span)
+            if blanked is None:
+                break
+            remaining = blanked
+        else:
+            if not errors:
+                return workflow
+            break
+    raise SourceErrors(errors)
+
+
+class _Comments(threading.local):
+    """The comments that the lexer passed over in this thread's current parse."""
+
+    def __init__(self) -> None:
+        self.tokens: list[Token] = []
+
+
+_comments = _Comments()
+
+
+def _keep_comment(token: Token) -> Token:
+    _comments.tokens.append(token)
+    return token
+
+
+@cache
+def _lark() -> Lark:
+    import lark
+
+    return lark.Lark(
+        Path(__file__).with_name("helix.lark").read_text(encoding="utf-8"),
+        parser="lalr",
+        lexer="contextual",
+        propagate_positions=True,
+        maybe_placeholders=False,
+        lexer_callbacks={"COMMENT": _keep_comment},
+    )
+
+
+def _parse_once(text: str, source: Source) -> Workflow:
+    from lark.exceptions import UnexpectedInput
+
+    from helix.grammar.build import Builder
+
+    _comments.tokens = []
+    try:
+        tree = _lark().parse(text)
+    except UnexpectedInput as error:
+        raise explain(error, text, source) from None
+    _refuse_depth(tree, source)
+    builder = Builder(source)
+    workflow = builder.build(tree)
+    if builder.errors:
+        raise SourceErrors(builder.errors)
+    return replace(workflow, comments=tuple(_comment(token, text) for token in _comments.tokens))
+
+
+def _refuse_depth(tree: Tree[Token], source: Source) -> None:
+    """Refuses what is nested so deeply that walking it would exhaust the stack. A chain of operands nests too."""
+    from lark import Tree
+
+    stack: list[tuple[Tree[Token], int]] = [(tree, 0)]
+    while stack:
+        node, depth = stack.pop()
+        chain = node.data in ("expr", "and_expr", "sum", "product")
+        depth += len(node.children) // 2 if chain else 1
+        if depth > MAX_DEPTH:
+            line = getattr(node.meta, "line", 1)
+            place = _at(source, line, getattr(node.meta, "column", 1))
+            raise ParseError(f"more than {MAX_DEPTH} levels of nesting", place, "give parts of it steps of their own")
+        stack.extend((child, depth) for child in node.children if isinstance(child, Tree))
+
+
+def _comment(token: Token, text: str) -> Comment:
+    start = token.start_pos or 0
+    before = text[text.rfind("\n", 0, start) + 1 : start]
+    return Comment(line=token.line or 1, text=str(token).rstrip(), alone=not before.strip())
+
+
+def _decode(text: str | bytes, name: str) -> str:
+    if isinstance(text, bytes):
+        try:
+            decoded = text.decode("utf-8")
+        except UnicodeDecodeError as error:
+            before = text[: error.start].decode("utf-8", errors="replace")
+            place = _at(Source(name=name, text=before), before.count("\n") + 1, len(before.rpartition("\n")[2]) + 1)
+            found = f"the file is not UTF-8: byte 0x{text[error.start]:02x}"
+            raise SourceErrors([ParseError(found, place, "save it as UTF-8")]) from None
+    else:
+        decoded = text
+    decoded = decoded.removeprefix("\ufeff").replace("\r\n", "\n")
+    if len(decoded) > MAX_BYTES:
+        message = f"the workflow has {len(decoded)} characters; at most {MAX_BYTES} are read"
+        raise SourceErrors([ParseError(message, None, "put long texts into the table's columns")])
+    surrogate = next((i for i, c in enumerate(decoded) if c == "\0" or 0xD800 <= ord(c) <= 0xDFFF), None)
+    if surrogate is not None:
+        line = decoded.count("\n", 0, surrogate) + 1
+        column = surrogate - decoded.rfind("\n", 0, surrogate)
+        shown = decoded[:surrogate]
+        message = f"character U+{ord(decoded[surrogate]):04X} cannot stand in a workflow"
+        raise SourceErrors([ParseError(message, _at(Source(name=name, text=shown), line, column))])
+    return decoded
+
+
+def _start(source: Source) -> Span:
+    return _at(source, 1, 1)
+
+
+def _at(source: Source, line: int, column: int) -> Span:
+    return Span(source=source, line=line, column=column, end_line=line, end_column=column + 1)
+
+
+def _without_statement(text: str, span: Span | None) -> str | None:
+    """The text with the top-level statement around a mistake blanked out, so that later mistakes are found too."""
+    if span is None:
+        return None
+    offset = sum(len(line) + 1 for line in text.split("\n")[: span.line - 1]) + span.column - 1
+    starts = [found.start() for found in _TOP_LEVEL.finditer(text)]
+    before = [start for start in starts if start <= offset]
+    if len(before) <= 1:
+        return None
+    start = before[-1]
+    end = next((later for later in starts if later > offset), len(text))
+    blank = "".join("\n" if char == "\n" else " " for char in text[start:end])
+    changed = text[:start] + blank + text[end:]
+    return None if changed == text else changed
