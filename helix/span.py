@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import linecache
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -11,7 +11,7 @@ class Source:
     """A text that spans point into. `text` is None for a Python file, which is read only when a message needs it."""
 
     name: str
-    text: str | None = None
+    text: str | None = field(default=None, repr=False)
 
     def line(self, number: int) -> str:
         """The text of a 1-based line without its line break; empty where there is none."""

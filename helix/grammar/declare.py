@@ -1,0 +1,334 @@
+"""Declarations: constants, models, tools, functions and sub-workflows, checked before any step is bound."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from helix.errors import BindError, SourceErrors, TypeMismatch, name_help
+from helix.expr import Expr, Literal, Name
+from helix.functions import ALIASES, FUNCTIONS
+from helix.grammar.bind_expr import constant_value
+from helix.grammar.scope import Context, Scope, constant
+from helix.logical import Model, Tool
+from helix.schema import NO_DEFAULT, Column
+from helix.syntax import FunctionDecl, Let, ModelDecl, Option, Param, ToolDecl, UseDecl, Workflow
+from helix.types import JSON, TEXT, ListOf, Table, Type, fits, found, mismatch, parse_cell
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_TARGET = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
+_SECRET = re.compile(r"(api_?)?key|secret|password|token|authorization", re.IGNORECASE)
+EFFECTS = ("pure", "read", "idempotent_write", "write", "destructive", "unknown")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptionKind:
+    """What an option of a model or a step takes: a test of its value, and the words for it."""
+
+    expects: str
+    accepts: Callable[[Any], bool]
+
+
+def _is_int(low: int, high: int | None = None) -> Callable[[Any], bool]:
+    return lambda v: isinstance(v, int) and not isinstance(v, bool) and v >= low and (high is None or v <= high)
+
+
+def _is_number(low: float, high: float) -> Callable[[Any], bool]:
+    return lambda v: isinstance(v, int | float) and not isinstance(v, bool) and low <= v <= high
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
+def _is_stop(value: Any) -> bool:
+    return _is_text(value) or (isinstance(value, list) and bool(value) and all(isinstance(v, str) and v for v in value))
+
+
+_SAMPLING = {
+    "temperature": OptionKind(
+        expects="a number from 0 to 5, or null", accepts=lambda v: v is None or _is_number(0, 5)(v)
+    ),
+    "max_tokens": OptionKind(expects="an int of at least 1", accepts=_is_int(1)),
+    "top_p": OptionKind(expects="a number from 0 to 1", accepts=_is_number(0, 1)),
+    "seed": OptionKind(expects="an int", accepts=_is_int(-(1 << 63))),
+    "stop": OptionKind(expects="a text or a list of texts", accepts=_is_stop),
+    "extra": OptionKind(expects="a record", accepts=lambda v: isinstance(v, dict)),
+}
+_STEP = {
+    "sample": OptionKind(expects="an int from 1 to 1000", accepts=_is_int(1, 1000)),
+    "cache": OptionKind(expects="on or off", accepts=lambda v: isinstance(v, bool)),
+    "attempts": OptionKind(expects="an int from 1 to 100", accepts=_is_int(1, 100)),
+    "timeout": OptionKind(expects="a duration such as 30s", accepts=lambda v: duration(v) is not None),
+    "reask": OptionKind(expects="an int from 0 to 10", accepts=_is_int(0, 10)),
+    "coerce": OptionKind(expects="on or off", accepts=lambda v: isinstance(v, bool)),
+    "on_error": OptionKind(expects='"fail" or "null"', accepts=lambda v: v in ("fail", "null")),
+}
+_NAMING = {
+    "name": OptionKind(expects="a text", accepts=_is_text),
+    "engine": OptionKind(expects="the address of an engine", accepts=_is_text),
+}
+MODEL_OPTIONS = _NAMING | _SAMPLING | {name: kind for name, kind in _STEP.items() if name != "sample"}
+STEP_OPTIONS = _SAMPLING | _STEP
+
+
+def duration(value: Any) -> float | None:
+    """The seconds of a duration as the language writes it (`300ms 2s 5m 1h`); a number is seconds; None: neither."""
+    if isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
+        return float(value)
+    found_duration = _DURATION.fullmatch(value) if isinstance(value, str) else None
+    if found_duration is None or float(found_duration[1]) <= 0:
+        return None
+    return float(found_duration[1]) * _UNITS[found_duration[2]]
+
+
+def declare(context: Context, scope: Scope, workflow: Workflow) -> None:
+    """Reads all declarations of a workflow; steps may use a declaration that stands further down."""
+    for statement in workflow.statements:
+        match statement:
+            case Let():
+                _constant(context, scope, statement)
+            case ModelDecl(name=name, span=span):
+                _once(context, scope, name, span, context.models)
+                option_values(context, scope, statement.options, MODEL_OPTIONS, MODEL_OPTIONS)
+                context.models[name] = statement.options
+            case ToolDecl(name=name, span=span):
+                _once(context, scope, name, span, context.tools)
+                context.tools[name] = _tool(context, scope, statement)
+            case FunctionDecl(name=name, span=span):
+                _once(context, scope, name, span, context.functions)
+                if name in FUNCTIONS or name in ALIASES:
+                    context.error(BindError(f"`{name}` is a built-in function", span, "give the function another name"))
+                _check_target(context, statement.target, statement)
+                columns(context, scope, statement.params, f"parameter of `{name}`")
+                context.functions[name] = statement
+            case UseDecl(name=name, span=span):
+                _once(context, scope, name, span, context.uses)
+                _use(context, statement)
+    for name in context.overrides:
+        if name not in context.constants:
+            known_constants = list(context.constants)
+            message = f"`--set {name}`: the workflow has no constant `{name}`"
+            context.error(BindError(message, None, name_help(name, known_constants, "constants")))
+
+
+def _once(context: Context, scope: Scope, name: str, span: Any, known: Iterable[str]) -> None:
+    if name in known or name in scope.taken:
+        context.error(BindError(f"`{name}` is declared twice", span, "give one of them another name"))
+    else:
+        scope.taken[name] = span
+
+
+def _constant(context: Context, scope: Scope, let: Let) -> None:
+    value = constant_value(context, scope, let.value, "a `let`")
+    node = constant(value, let.span)
+    override = context.overrides.get(let.name)
+    if override is not None:
+        kind: Type = JSON if value is None else node.type
+        try:
+            node = constant(parse_cell(override, kind), let.span)
+        except ValueError as error:
+            context.error(TypeMismatch(f"`--set {let.name}={override}`: {error}", let.span))
+    scope.define(context, let.name, node, let.span)
+    context.constants[let.name] = node
+
+
+def option_values(
+    context: Context, scope: Scope, options: tuple[Option, ...], kinds: dict[str, OptionKind], known: Iterable[str]
+) -> dict[str, Any]:
+    """The values of options by name; unknown ones, wrong values and secrets are mistakes."""
+    values: dict[str, Any] = {}
+    for option in options:
+        name, span = option.name, option.span
+        if name in values:
+            context.error(BindError(f"option `{name}` stands twice", span))
+        if name not in kinds:
+            if _SECRET.fullmatch(name):
+                help = "set HELIX_API_KEY or OPENAI_API_KEY in the environment"
+                context.error(BindError("a secret does not belong into a workflow", span, help))
+            elif name in known:
+                continue
+            else:
+                context.error(BindError(f"unknown option `{name}`", span, name_help(name, known, "options")))
+            continue
+        value = _option_value(context, scope, option.value, f"option `{name}`")
+        if value is _MISTAKE:
+            continue
+        if not kinds[name].accepts(value):
+            message = f"option `{name}` takes {kinds[name].expects}, found {found(value)}"
+            context.error(TypeMismatch(message, option.value.span or span))
+            continue
+        values[name] = value
+    return values
+
+
+_MISTAKE = object()
+
+
+def _option_value(context: Context, scope: Scope, expr: Expr, what: str) -> Any:
+    """The constant value of an option; the words on, off, fail and null stand for themselves."""
+    if isinstance(expr, Name) and expr.name not in scope.names and expr.name in ("on", "off", "fail"):
+        return {"on": True, "off": False}.get(expr.name, expr.name)
+    before = len(context.errors)
+    value = constant_value(context, scope, expr, what)
+    return _MISTAKE if len(context.errors) > before else value
+
+
+def model_of(values: dict[str, Any]) -> Model:
+    """The model that options describe. `temperature` left out is 0; null leaves it to the engine."""
+    from helix.canonical import canonical_text
+
+    temperature = values.get("temperature", 0)
+    stop = values.get("stop", ())
+    return Model(
+        name=values.get("name"),
+        engine=values.get("engine"),
+        temperature=None if temperature is None else float(temperature),
+        max_tokens=values.get("max_tokens"),
+        top_p=None if values.get("top_p") is None else float(values["top_p"]),
+        seed=values.get("seed"),
+        stop=(stop,) if isinstance(stop, str) else tuple(stop),
+        extra=tuple((name, canonical_text(value)) for name, value in values.get("extra", {}).items()),
+    )
+
+
+def columns(context: Context, scope: Scope, params: tuple[Param, ...], what: str) -> tuple[Column, ...]:
+    """The inputs of a workflow or a tool; a name twice and a default that does not fit are mistakes."""
+    result: list[Column] = []
+    for param in params:
+        if any(column.name == param.name for column in result):
+            context.error(BindError(f"{what} `{param.name}` stands twice", param.span))
+        default: Any = NO_DEFAULT
+        if param.default is not None:
+            default = constant_value(context, scope, param.default, "a default")
+            bad = mismatch(default, param.type)
+            if bad:
+                context.error(
+                    TypeMismatch(f"the default of `{param.name}`: {bad[1]}", param.default.span or param.span)
+                )
+        result.append(Column(param.name, param.type, default))
+    return tuple(result)
+
+
+def _tool(context: Context, scope: Scope, tool: ToolDecl) -> Tool:
+    params = columns(context, scope, tool.params, f"parameter of `{tool.name}`")
+    if tool.origin not in ("python", "sql"):
+        known = ("python", "sql")
+        help = name_help(tool.origin, known, "kinds of tools")
+        context.error(BindError(f"no tools come from `{tool.origin}`", tool.span, help))
+    elif tool.origin == "python":
+        _check_target(context, tool.target, tool)
+    elif not tool.target.startswith("sqlite:"):
+        context.error(BindError(f'a sql tool reads "sqlite:file", found "{tool.target}"', tool.span))
+    made = Tool(
+        name=tool.name,
+        origin="sql" if tool.origin == "sql" else "python",
+        target=tool.target,
+        params=params,
+        returns=tool.returns,
+        effects="read" if tool.origin == "sql" else "unknown",
+    )
+    made = _with_traits(context, scope, made, tool)
+    if made.origin == "sql":
+        if not (fits(Table(), made.returns) or made.returns == ListOf(JSON)):
+            context.error(TypeMismatch(f"a sql tool returns a table, found {made.returns}", tool.span))
+        if made.query is None and not any(column.name == "query" and column.type == TEXT for column in params):
+            help = 'add a parameter `query: text`, or a fixed statement: query "SELECT ..."'
+            context.error(BindError(f"sql tool `{tool.name}` has no statement to run", tool.span, help))
+        if made.effects not in ("read", "pure"):
+            context.error(BindError("sql tools are read-only", tool.span, "write `effects read`"))
+    return made
+
+
+def _with_traits(context: Context, scope: Scope, made: Tool, tool: ToolDecl) -> Tool:
+    known = ("effects", "cost", "timeout", "lane", "freshness", "query", "max_rows")
+    for trait in tool.traits:
+        value = trait.value
+        word = value.name if isinstance(value, Name) else value.value if isinstance(value, Literal) else None
+        seconds = duration(word)
+        match trait.name:
+            case "effects" if word in EFFECTS:
+                made = replace(made, effects=word)
+            case "effects":
+                help = name_help(str(word), EFFECTS, "effects")
+                context.error(BindError(f"unknown effects `{word}`", trait.span, help))
+            case "cost" if seconds is not None:
+                made = replace(made, cost=seconds)
+            case "timeout" if seconds is not None:
+                made = replace(made, timeout=seconds)
+            case "lane" if isinstance(word, str):
+                made = replace(made, lane=word)
+            case "freshness" if isinstance(word, str):
+                made = replace(made, freshness=word)
+            case "query" if isinstance(word, str) and isinstance(value, Literal) and made.origin == "sql":
+                made = replace(made, query=word)
+            case "max_rows" if isinstance(word, int) and word > 0:
+                made = replace(made, max_rows=word)
+            case name if name in known:
+                context.error(TypeMismatch(f"`{word}` does not fit the trait `{name}`", trait.span))
+            case name:
+                context.error(BindError(f"unknown trait `{name}`", trait.span, name_help(name, known, "traits")))
+    return made
+
+
+def _check_target(context: Context, target: str, declared: ToolDecl | FunctionDecl) -> None:
+    if not _TARGET.fullmatch(target):
+        message = f'"{target}" names no Python function'
+        context.error(BindError(message, declared.span, 'write "module:function"'))
+
+
+def _use(context: Context, use: UseDecl) -> None:
+    """Loads a sub-workflow: one given with the program, or a file beside or below the workflow's own."""
+    module = context.modules.get(use.path)
+    folder = context.folder
+    if module is None:
+        path = PurePosixPath(use.path)
+        if path.is_absolute() or ".." in path.parts or not use.path.endswith(".helix"):
+            help = 'write a path below the workflow\'s own folder, such as "parts/extract.helix"'
+            context.error(BindError(f'"{use.path}" cannot be used', use.span, help))
+            return
+        if context.folder is None:
+            context.error(BindError("a workflow that is not in a file cannot `use` one", use.span))
+            return
+        loaded = _load(context, context.folder / path, use)
+        if loaded is None:
+            return
+        module, folder = loaded
+    if use.path in context.active:
+        chain = " -> ".join((*context.active, use.path))
+        context.error(BindError(f"`use` goes round in a circle: {chain}", use.span))
+        return
+    inner = Context(
+        folder=folder,
+        root=context.root,
+        modules=context.modules,
+        errors=context.errors,
+        warnings=context.warnings,
+        active=(*context.active, use.path),
+    )
+    context.uses[use.name] = (module, inner)
+
+
+def _load(context: Context, path: Path, use: UseDecl) -> tuple[Workflow, Path] | None:
+    from helix.grammar.parse import parse
+
+    root = (context.root or path.parent).resolve()
+    try:
+        resolved = path.resolve(strict=True)
+        if not resolved.is_relative_to(root):
+            context.error(BindError(f'"{use.path}" lies outside the folder of the workflow', use.span))
+            return None
+        return parse(resolved.read_bytes(), str(path)), path.parent
+    except FileNotFoundError:
+        siblings = sorted(each.name for each in path.parent.glob("*.helix")) if path.parent.is_dir() else []
+        context.error(BindError(f'"{use.path}" does not exist', use.span, name_help(path.name, siblings, "files here")))
+    except OSError as error:
+        context.error(BindError(f'"{use.path}" cannot be read: {error.strerror}', use.span))
+    except SourceErrors as failed:
+        for each in failed.errors:
+            context.error(each)
+    return None

@@ -1,0 +1,180 @@
+"""What is known while a workflow is bound: declarations, names and their values, and the mistakes found so far."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from helix.canonical import canonical_text
+from helix.errors import BindError, SourceError, name_help
+from helix.expr import Name
+from helix.logical import Const, Relation, Tool, Value
+from helix.span import Span
+from helix.syntax import For, FunctionDecl, If, Option, Repeat, Statement, Step, Workflow
+from helix.types import JSON, type_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Warning:
+    """Something that is allowed but probably not meant."""
+
+    message: str
+    span: Span | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Context:
+    """One workflow file while it is bound: its declarations, and where mistakes are collected."""
+
+    folder: Path | None
+    root: Path | None
+    modules: Mapping[str, Workflow]
+    errors: list[SourceError]
+    warnings: list[Warning]
+    overrides: dict[str, str] = field(default_factory=dict)
+    constants: dict[str, Const] = field(default_factory=dict)
+    models: dict[str, tuple[Option, ...]] = field(default_factory=dict)
+    tools: dict[str, Tool] = field(default_factory=dict)
+    functions: dict[str, FunctionDecl] = field(default_factory=dict)
+    uses: dict[str, tuple[Workflow, Context]] = field(default_factory=dict)
+    active: tuple[str, ...] = ()
+    used: set[str] = field(default_factory=set)
+
+    def error(self, error: SourceError) -> None:
+        """Notes a mistake; binding goes on."""
+        if not any(str(known) == str(error) and known.span == error.span for known in self.errors):
+            self.errors.append(error)
+
+    def warn(self, message: str, span: Span | None) -> None:
+        """Notes something that is allowed but probably not meant."""
+        self.warnings.append(Warning(message=message, span=span))
+
+
+@dataclass(slots=True, kw_only=True)
+class Scope:
+    """The names at one place of a workflow. `taken` says where each name was set, also those of outer scopes.
+
+    `later` holds the steps of the block that come further down, with the names each uses; `gone` explains names that
+    were here but may no longer be read.
+    """
+
+    rows: Relation
+    names: dict[str, Value]
+    taken: dict[str, Span | None]
+    prefix: str = ""
+    carried: frozenset[str] = frozenset()
+    later: dict[str, tuple[Span | None, frozenset[str]]] = field(default_factory=dict)
+    gone: dict[str, str] = field(default_factory=dict)
+    current: str = ""
+    top: bool = False
+
+    def define(self, context: Context, name: str, value: Value, span: Span | None) -> None:
+        """Gives a name its value; a name that is taken is a mistake, unless it is carried round."""
+        if name in self.taken and name not in self.carried:
+            place = self.taken[name]
+            where = f" on line {place.line}" if place is not None else ""
+            help = "give this step another name"
+            context.error(BindError(f"`{name}` is already set{where}", span, help))
+        self.names[name] = value
+        self.taken[name] = span
+        self.gone.pop(name, None)
+        self.later.pop(name, None)
+
+    def lookup(self, context: Context, name: str, span: Span | None) -> Value:
+        """The value of a name. An unknown one is a mistake, and null of any type from then on."""
+        value = self.names.get(name)
+        if value is not None:
+            context.used.add(name)
+            return value
+        context.error(self._unknown(context, name, span))
+        return null()
+
+    def _unknown(self, context: Context, name: str, span: Span | None) -> BindError:
+        if name in self.later:
+            place, _ = self.later[name]
+            if self.current and (name == self.current or self._needs(name, self.current)):
+                each = "itself" if name == self.current else f"`{name}`, which needs `{self.current}`"
+                return BindError(f"`{self.current}` needs {each}: a cycle", span, "a loop is written `repeat up to N`")
+            line = f" on line {place.line}" if place is not None else ""
+            return BindError(f"`{name}` is used before it is set{line}", span, "move the step that sets it up")
+        if name in self.gone:
+            return BindError(f"`{name}` cannot be read here", span, self.gone[name])
+        for kind, known in (("model", context.models), ("tool", context.tools), ("function", context.functions)):
+            if name in known:
+                return BindError(f"`{name}` is a {kind}, not a value", span)
+        return BindError(f"unknown name `{name}`", span, name_help(name, self.names))
+
+    def _needs(self, name: str, target: str) -> bool:
+        """Whether a step further down depends on the target, through other such steps too."""
+        seen: set[str] = set()
+        stack = [name]
+        while stack:
+            top = stack.pop()
+            if top in seen or top not in self.later:
+                continue
+            seen.add(top)
+            uses = self.later[top][1]
+            if target in uses:
+                return True
+            stack.extend(sorted(uses))
+        return False
+
+
+def null() -> Const:
+    """The value of what could not be bound: it fits everywhere, so that one mistake is told once."""
+    return Const(type=JSON, json="null")
+
+
+def constant(value: Any, span: Span | None = None) -> Const:
+    """A JSON value as an operator."""
+    return Const(type=type_of(value), json=canonical_text(value), span=span)
+
+
+def used_names(part: Any) -> Iterator[str]:
+    """The names that a piece of syntax reads, in the order written; names set in it among them."""
+    if isinstance(part, Name):
+        yield part.name
+    elif isinstance(part, tuple | list):
+        for item in part:
+            yield from used_names(item)
+    elif is_dataclass(part) and not isinstance(part, type | Span):
+        for each in fields(part):
+            if each.name != "span":
+                yield from used_names(getattr(part, each.name))
+
+
+def assigned_names(statements: Iterable[Statement]) -> Iterator[tuple[str, Span | None]]:
+    """The names that statements set and leave behind: not the locals of a `for`."""
+    for statement in statements:
+        match statement:
+            case Step(name=name, name_span=span):
+                yield name, span
+            case If(arms=arms, otherwise=otherwise):
+                for _, body in arms:
+                    yield from assigned_names(body)
+                yield from assigned_names(otherwise)
+            case Repeat(body=body):
+                yield from assigned_names(body)
+
+
+def later_steps(statements: Iterable[Statement]) -> dict[str, tuple[Span | None, frozenset[str]]]:
+    """The steps of a block with where each is set and the names it uses, to explain a use that comes too early."""
+    found: dict[str, tuple[Span | None, frozenset[str]]] = {}
+    for statement in statements:
+        uses = frozenset(used_names(statement))
+        for name, span in assigned_names((statement,)):
+            found.setdefault(name, (span, uses))
+    return found
+
+
+def local_names(statements: Iterable[Statement]) -> dict[str, str]:
+    """The names that live only inside a `for`, each with what to tell who reads them outside."""
+    found: dict[str, str] = {}
+    for statement in statements:
+        if isinstance(statement, Step) and isinstance(statement.value, For):
+            inner = [name for name, _ in assigned_names(statement.value.body)]
+            for name in (statement.value.variable, *inner):
+                found[name] = f"it is local to the `for` of `{statement.name}`; a value leaves it by `yield`"
+    return found

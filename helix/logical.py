@@ -1,0 +1,442 @@
+"""The logical plan: a DAG of operators, one per step of the workflow, independent of the number of rows.
+
+There are two kinds of operators. A *relation* says which rows there are: `Scan`, `Filter`, `Unnest`, `GroupReduce`,
+`Sort`, `Limit`, and `Parameters` inside a sub-plan. A *value* is computed for each row of a relation. An operator that
+calls something (`Generate`, `Invoke`) or holds a sub-plan (`Map`, `Choose`, `Repeat`) names the relation it runs over
+in `rows`; `Apply`, `Render` and `Const` are pure and run wherever their inputs are.
+
+Nodes are immutable and compared by `id`, a hash of operator, fields and the ids of the inputs. Two processes give the
+same plan the same ids. A sub-plan (`Body`) is closed: it reads its parameters only, and the operator that holds it
+passes in what it captures from outside.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from typing import Any, Literal
+
+from helix.canonical import canonical_bytes
+from helix.expr import Expr
+from helix.schema import Column
+from helix.span import Span
+from helix.template import Template
+from helix.types import TEXT, ListOf, Type
+
+Effects = Literal["pure", "read", "idempotent_write", "write", "destructive", "unknown"]
+OnError = Literal["fail", "null"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Node:
+    """The base of all operators. `id` is 16 hexadecimal digits; the span takes no part in it."""
+
+    span: Span | None = field(default=None, compare=False, repr=False)
+    id: str = field(init=False, compare=False, repr=False, default="")
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "id", _digest(self))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Node) and self.id == other.id
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        """The operators this one reads, in the order of its fields; those inside a sub-plan are not among them."""
+        return tuple(_nodes(tuple(getattr(self, name) for name in _content(type(self)))))
+
+
+# --- relations ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Relation(Node):
+    """The base of operators that say which rows there are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Scan(Relation):
+    """The rows of the input table, in its order."""
+
+    columns: tuple[Column, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Filter(Relation):
+    """The rows whose condition holds; a row whose condition failed stays, with its error."""
+
+    rows: Relation
+    condition: Value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Unnest(Relation):
+    """One row for each item of a list, in its order; output `name`. No row for an empty list or null."""
+
+    rows: Relation
+    value: Value
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class GroupReduce(Relation):
+    """One row for each distinct value of the keys, in order of first appearance.
+
+    Outputs: the keys by name, and `rows`, the list of the group's rows as records of `columns`.
+    """
+
+    rows: Relation
+    keys: tuple[tuple[str, Value], ...]
+    columns: tuple[tuple[str, Value], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Sort(Relation):
+    """The rows in the order of the keys, each with whether it descends; stable, null last, failed rows after all."""
+
+    rows: Relation
+    keys: tuple[tuple[Value, bool], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Limit(Relation):
+    """The first rows."""
+
+    rows: Relation
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Parameters(Relation):
+    """The one row of a sub-plan: what it is given, each with its type."""
+
+    columns: tuple[tuple[str, Type], ...]
+
+
+# --- values -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Value(Node):
+    """The base of operators that compute one value for each row."""
+
+    type: Type
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Const(Value):
+    """The same JSON value for every row, held as its canonical text so that the node stays immutable."""
+
+    json: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Project(Value):
+    """One output of an operator that has several: a column of a relation, a name set in a branch or a loop."""
+
+    source: Node
+    field: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Apply(Value):
+    """A pure expression over its inputs (`Arg(0)`, `Arg(1)`, ...)."""
+
+    expr: Expr
+    args: tuple[Value, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Render(Value):
+    """A text: a template over its inputs."""
+
+    template: Template
+    args: tuple[Value, ...]
+    type: Type = TEXT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """Which model a call asks, where, and how it samples. None leaves a choice to the command line or the engine.
+
+    `temperature` 0 is Helix's default, since it makes runs repeatable; None leaves it to the engine. `extra` are
+    further fields of the request as JSON text, passed through.
+    """
+
+    name: str | None = None
+    engine: str | None = None
+    temperature: float | None = 0.0
+    max_tokens: int | None = None
+    top_p: float | None = None
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    extra: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Truncate:
+    """What to do with a prompt that is too long: cut this input of the prompt, keeping its head or its tail."""
+
+    name: str
+    value: Value
+    keep: Literal["head", "tail"] = "head"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptPart:
+    """One message (`role` and a text), the messages of a list ("history"), or parts that the author left unordered."""
+
+    role: Literal["system", "user", "assistant", "history"]
+    content: tuple[Value, ...]
+    unordered: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Generate(Value):
+    """A call of a language model. With `sample` over 1 the value is the list of that many replies to one prompt."""
+
+    rows: Relation
+    step: str
+    model: Model
+    prompt: tuple[PromptPart, ...]
+    returns: Type
+    sample: int = 1
+    cache: bool = True
+    attempts: int | None = None
+    timeout: float | None = None
+    reask: int = 1
+    coerce: bool = False
+    on_error: OnError = "fail"
+    on_overflow: Truncate | None = None
+
+    @property
+    def deterministic(self) -> bool:
+        """Whether equal prompts may share one call (contract 4)."""
+        return self.model.temperature == 0 or self.model.seed is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tool:
+    """A tool as the plan knows it. `cost` and `timeout` in seconds; `query` is the fixed statement of a SQL tool."""
+
+    name: str
+    origin: Literal["python", "sql"]
+    target: str
+    params: tuple[Column, ...]
+    returns: Type
+    effects: Effects = "unknown"
+    cost: float | None = None
+    timeout: float | None = None
+    lane: str | None = None
+    freshness: str | None = None
+    query: str | None = None
+    max_rows: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Invoke(Value):
+    """A call of a tool; one argument for each parameter, in their order."""
+
+    rows: Relation
+    step: str
+    tool: Tool
+    args: tuple[Value, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Body:
+    """A sub-plan: what it is given, and what it gives by name."""
+
+    parameters: Parameters
+    results: tuple[tuple[str, Value], ...]
+
+    def result(self, name: str) -> Value:
+        """The value of a result. Raises KeyError."""
+        return dict(self.results)[name]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Map(Value):
+    """The list of what the body yields for each item of a list; null of null. Parameters: the item, the captures."""
+
+    rows: Relation
+    step: str
+    over: Value
+    captures: tuple[Value, ...]
+    body: Body
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Choose(Node):
+    """One of two sub-plans by a condition; both give the same names, read by `Project`. Parameters: the captures."""
+
+    rows: Relation
+    condition: Value
+    captures: tuple[Value, ...]
+    then: Body
+    otherwise: Body
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Repeat(Node):
+    """A bounded loop: at most `times` rounds, until the result `until` holds, where the body has one.
+
+    The body's parameters are the carried names, then the captures. A carried name starts with its value from outside
+    and takes the body's result of that name into the next round. Names are read by `Project` after the last round.
+    """
+
+    UNTIL = "until?"
+
+    rows: Relation
+    times: int
+    carried: tuple[tuple[str, Value], ...]
+    captures: tuple[Value, ...]
+    body: Body
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Sink(Node):
+    """The result table: its columns in order. `also` are steps that are run though no column needs them."""
+
+    rows: Relation
+    columns: tuple[tuple[str, Value], ...]
+    also: tuple[Value, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogicalPlan:
+    """A whole plan. Its identity is that of its sink; the workflow's name takes no part."""
+
+    name: str
+    sink: Sink
+
+    @property
+    def id(self) -> str:
+        """The content id of the plan: equal for equal workflows, whatever their front end, layout and comments."""
+        return self.sink.id
+
+    @property
+    def scan(self) -> Scan:
+        """The operator that reads the input table."""
+        relation: Node = self.sink.rows
+        while not isinstance(relation, Scan):
+            relation = relation.rows  # type: ignore[attr-defined]
+        return relation
+
+
+# --- walking ------------------------------------------------------------------------------------------------------
+
+
+def topological(root: Node) -> tuple[Node, ...]:
+    """The root and all it reads, inputs before their readers, in the order of fields; sub-plans are not entered."""
+    order: dict[str, Node] = {}
+    stack: list[tuple[Node, bool]] = [(root, False)]
+    while stack:
+        node, expanded = stack.pop()
+        if node.id in order:
+            continue
+        if expanded:
+            order[node.id] = node
+        else:
+            stack.append((node, True))
+            stack.extend((child, False) for child in reversed(node.inputs))
+    return tuple(order.values())
+
+
+def body_nodes(body: Body) -> tuple[Node, ...]:
+    """The operators of a sub-plan, inputs before their readers."""
+    order: dict[str, Node] = {body.parameters.id: body.parameters}
+    for _, value in body.results:
+        for node in topological(value):
+            order.setdefault(node.id, node)
+    return tuple(order.values())
+
+
+def bodies(node: Node) -> tuple[tuple[str, Body], ...]:
+    """The sub-plans that an operator holds, by the name of their part."""
+    match node:
+        case Map(body=body) | Repeat(body=body):
+            return (("body", body),)
+        case Choose(then=then, otherwise=otherwise):
+            return (("then", then), ("otherwise", otherwise))
+    return ()
+
+
+def every_node(root: Node) -> Iterator[Node]:
+    """All operators of a plan, those inside sub-plans after the operator that holds them."""
+    for node in topological(root):
+        yield node
+        for _, body in bodies(node):
+            for _, value in body.results:
+                yield from every_node(value)
+
+
+def list_of(kind: Type, sample: int) -> Type:
+    """The type of an llm step: a list where it samples more than once."""
+    return ListOf(kind) if sample > 1 else kind
+
+
+# --- content ids --------------------------------------------------------------------------------------------------
+
+
+def _digest(node: Node) -> str:
+    names = _content(type(node))
+    content = {name: encode(getattr(node, name)) for name in names if not _is_default(node, name)}
+    return hashlib.sha256(canonical_bytes([type(node).__name__, content])).hexdigest()[:16]
+
+
+def encode(value: Any) -> Any:
+    """A part of a plan as JSON: an operator as a reference to its id, a record as its class and its fields.
+
+    Fields at their default are left out, so that ids survive fields that are added later.
+    """
+    if isinstance(value, Node):
+        return {"$": value.id}
+    if is_dataclass(value) and not isinstance(value, type):
+        shown = {name: encode(getattr(value, name)) for name in _content(type(value)) if not _is_default(value, name)}
+        return {"@": type(value).__name__, **shown}
+    if isinstance(value, tuple | list):
+        return [encode(item) for item in value]
+    if isinstance(value, Mapping):
+        return {"map": [[key, encode(item)] for key, item in value.items()]}
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    raise TypeError(f"{type(value).__name__} has no place in a plan")
+
+
+_CONTENT: dict[type, tuple[str, ...]] = {}
+_DEFAULTS: dict[type, dict[str, Any]] = {}
+
+
+def _content(kind: type) -> tuple[str, ...]:
+    """The fields of a class that take part in ids: all but the span and the id itself."""
+    known = _CONTENT.get(kind)
+    if known is None:
+        known = _CONTENT[kind] = tuple(each.name for each in fields(kind) if each.name not in ("span", "id"))
+        _DEFAULTS[kind] = {each.name: each.default for each in fields(kind) if each.default is not MISSING}
+    return known
+
+
+def _is_default(value: Any, name: str) -> bool:
+    defaults = _DEFAULTS[type(value)]
+    if name not in defaults:
+        return False
+    default, current = defaults[name], getattr(value, name)
+    return current is default or (type(current) is type(default) and bool(current == default))
+
+
+def _nodes(value: Any) -> Iterator[Node]:
+    """The operators that a field holds directly, in order; a sub-plan is closed and hides its own."""
+    if isinstance(value, Node):
+        yield value
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from _nodes(item)
+    elif isinstance(value, PromptPart):
+        yield from value.content
+    elif isinstance(value, Truncate):
+        yield value.value

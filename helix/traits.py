@@ -1,0 +1,80 @@
+"""What a rule may assume of an operator: order, locality, determinism, effects, and which fields it reads and writes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from helix.logical import (
+    Choose,
+    Effects,
+    Generate,
+    GroupReduce,
+    Invoke,
+    Limit,
+    Map,
+    Node,
+    Project,
+    Repeat,
+    Scan,
+    Sort,
+    Unnest,
+    bodies,
+    body_nodes,
+    topological,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traits:
+    """What a rule may assume of an operator; unknown means that it must not move.
+
+    `row_local`: each result depends on one input row. `preserves_order`: result rows keep the order of input rows.
+    `deterministic`: equal inputs give equal results. `is_call`: it asks an engine or a tool.
+    """
+
+    row_local: bool = True
+    preserves_order: bool = True
+    deterministic: bool = True
+    is_call: bool = False
+    effects: Effects = "pure"
+
+
+def traits(node: Node) -> Traits:
+    """The traits of an operator; one with sub-plans has the weakest of those inside."""
+    match node:
+        case Generate():
+            return Traits(deterministic=node.deterministic and node.cache, is_call=True)
+        case Invoke(tool=tool):
+            return Traits(deterministic=tool.effects in ("pure", "read"), is_call=True, effects=tool.effects)
+        case GroupReduce() | Limit():
+            return Traits(row_local=False)
+        case Sort():
+            return Traits(row_local=False, preserves_order=False)
+    inner = [traits(part) for _, body in bodies(node) for part in body_nodes(body)]
+    order: tuple[Effects, ...] = ("pure", "read", "idempotent_write", "write", "destructive", "unknown")
+    return Traits(
+        deterministic=all(part.deterministic for part in inner),
+        is_call=any(part.is_call for part in inner),
+        effects=max((part.effects for part in inner), key=order.index, default="pure"),
+    )
+
+
+def reads(node: Node) -> tuple[str, ...]:
+    """The fields of the row that an operator reads directly: columns of a relation, names of a branch or loop."""
+    return tuple(dict.fromkeys(part.field for part in topological(node) if isinstance(part, Project)))
+
+
+def writes(node: Node) -> tuple[str, ...]:
+    """The names that an operator gives."""
+    match node:
+        case Generate(step=step) | Invoke(step=step) | Map(step=step):
+            return (step,)
+        case Choose(then=body) | Repeat(body=body):
+            return tuple(name for name, _ in body.results if name != Repeat.UNTIL)
+        case Scan(columns=columns):
+            return tuple(column.name for column in columns)
+        case Unnest(name=name):
+            return (name,)
+        case GroupReduce(keys=keys):
+            return (*(name for name, _ in keys), "rows")
+    return ()
