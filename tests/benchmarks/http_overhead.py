@@ -1,0 +1,143 @@
+"""What a call over HTTP costs in CPU: the bare `openai` client beside our engine, on a server that answers at once.
+
+Run as `python tests/benchmarks/http_overhead.py [CALLS] [IN_FLIGHT]`. The server is a process of its own and sends one
+fixed reply. Printed per way: milliseconds of this process's CPU per call (`time.process_time`) and calls per second,
+the median of the rounds, which take turns so that a noisy moment hits all alike.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import multiprocessing
+import statistics
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from multiprocessing.connection import Connection
+
+from helix.executor.engines.base import Message, Request
+from helix.executor.engines.openai import OpenAIEngine
+
+ROUNDS = 5
+TEXT = "Summarise the complaint below in one sentence. " * 10
+REPLY = {
+    "id": "chatcmpl-1",
+    "object": "chat.completion",
+    "created": 1,
+    "model": "m",
+    "choices": [
+        {
+            "index": 0,
+            "message": {"role": "assistant", "content": "The parcel came late and open."},
+            "finish_reason": "stop",
+        }
+    ],
+    "usage": {"prompt_tokens": 120, "completion_tokens": 8, "total_tokens": 128},
+}
+MODELS = {"object": "list", "data": [{"id": "m", "object": "model", "created": 1, "owned_by": "here"}]}
+
+
+def main(calls: int, in_flight: int) -> None:
+    """Measures and prints."""
+    inner, outer = multiprocessing.Pipe()
+    server = multiprocessing.get_context("spawn").Process(target=serve, args=(inner,), daemon=True)
+    server.start()
+    try:
+        asyncio.run(measure(f"http://127.0.0.1:{outer.recv()}/v1", calls, in_flight))
+    finally:
+        server.terminate()
+        server.join()
+
+
+async def measure(url: str, calls: int, in_flight: int) -> None:
+    """Takes turns between the ways and prints the medians."""
+    import openai
+
+    bare = openai.AsyncOpenAI(base_url=url, api_key="key", max_retries=0)
+    messages = [{"role": "system", "content": "You are terse."}, {"role": "user", "content": TEXT}]
+    engine = OpenAIEngine(url, api_key="key")
+    await engine.open(concurrency=in_flight)
+    request = Request(
+        model=None,
+        messages=tuple(Message(role=item["role"], content=item["content"]) for item in messages),
+        temperature=0.0,
+        max_tokens=64,
+    )
+
+    async def with_client() -> object:
+        return await bare.chat.completions.create(model="m", messages=messages, temperature=0.0, max_tokens=64)  # type: ignore[arg-type]
+
+    async def with_engine() -> object:
+        return await engine.generate(request)
+
+    ways: dict[str, Callable[[], Awaitable[object]]] = {"bare openai client": with_client, "OpenAIEngine": with_engine}
+    taken: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
+    for call in ways.values():
+        await drive(call, in_flight * 2, in_flight)
+    for _ in range(ROUNDS):
+        for name, call in ways.items():
+            taken[name].append(await drive(call, calls, in_flight))
+    print(f"{calls} calls, {in_flight} in flight, median of {ROUNDS} rounds")
+    for name, rounds in taken.items():
+        cpu = statistics.median(cpu for cpu, _ in rounds)
+        rate = statistics.median(rate for _, rate in rounds)
+        print(f"{name:20} {cpu:6.3f} ms CPU per call  {rate:6.0f} calls/s")
+    await engine.close()
+    await bare.close()
+
+
+async def drive(call: Callable[[], Awaitable[object]], calls: int, in_flight: int) -> tuple[float, float]:
+    """Milliseconds of CPU per call, and calls per second."""
+    left = iter(range(calls))
+
+    async def worker() -> None:
+        for _ in left:
+            await call()
+
+    cpu, wall = time.process_time(), time.perf_counter()
+    await asyncio.gather(*(worker() for _ in range(in_flight)))
+    return (time.process_time() - cpu) / calls * 1000, calls / (time.perf_counter() - wall)
+
+
+def serve(pipe: Connection) -> None:
+    """Answers every request with the fixed reply."""
+
+    async def forever() -> None:
+        server = await asyncio.get_running_loop().create_server(Answering, "127.0.0.1", 0)
+        pipe.send(server.sockets[0].getsockname()[1])
+        await server.serve_forever()
+
+    asyncio.run(forever())
+
+
+class Answering(asyncio.Protocol):
+    """One connection of the server."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+        self.waiting = b""
+
+    def data_received(self, data: bytes) -> None:
+        self.waiting += data
+        while (end := self.waiting.find(b"\r\n\r\n")) >= 0:
+            head = self.waiting[:end].lower()
+            _, _, length = head.partition(b"content-length:")
+            whole = end + 4 + (int(length.split(b"\r\n")[0]) if length else 0)
+            if len(self.waiting) < whole:
+                return
+            self.waiting = self.waiting[whole:]
+            self.transport.write(ANSWERS[b"post" if head.startswith(b"post") else b"get"])  # type: ignore[attr-defined]
+
+
+def _answer(value: object) -> bytes:
+    body = json.dumps(value).encode()
+    return b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+
+
+ANSWERS = {b"post": _answer(REPLY), b"get": _answer(MODELS)}
+
+
+if __name__ == "__main__":
+    numbers = [int(argument) for argument in sys.argv[1:3]]
+    main(*(numbers + [2000, 64][len(numbers) :]))
