@@ -1,4 +1,4 @@
-"""What a rule may assume of an operator: order, locality, determinism, effects, and which fields it reads and writes."""
+"""What a rule may assume of an operator: order, locality, determinism, effects, the fields it reads and writes."""
 
 from __future__ import annotations
 

@@ -264,7 +264,7 @@ def split_output(context: Context, workflow: Workflow) -> tuple[list[Statement],
         help = "end it with `output` and the names of the columns wanted"
         context.error(BindError("the workflow gives no output", workflow.span, help))
     declarations = (Let, ModelDecl, ToolDecl, FunctionDecl, UseDecl, Output)
-    steps = [statement for statement in workflow.statements if not isinstance(statement, declarations)]
+    steps: list[Statement] = [each for each in workflow.statements if not isinstance(each, declarations)]
     return steps, outputs[0].items if outputs else ()
 
 

@@ -13,7 +13,7 @@ from helix.expr import Expr, Literal, Name
 from helix.functions import ALIASES, FUNCTIONS
 from helix.grammar.bind_expr import constant_value
 from helix.grammar.scope import Context, Scope, constant
-from helix.logical import Model, Tool
+from helix.logical import Effects, Model, Tool
 from helix.schema import NO_DEFAULT, Column
 from helix.syntax import FunctionDecl, Let, ModelDecl, Option, Param, ToolDecl, UseDecl, Workflow
 from helix.types import JSON, TEXT, ListOf, Table, Type, fits, found, mismatch, parse_cell
@@ -22,7 +22,7 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _TARGET = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 _SECRET = re.compile(r"(api_?)?key|secret|password|token|authorization", re.IGNORECASE)
-EFFECTS = ("pure", "read", "idempotent_write", "write", "destructive", "unknown")
+EFFECTS: tuple[Effects, ...] = ("pure", "read", "idempotent_write", "write", "destructive", "unknown")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,7 +252,7 @@ def _with_traits(context: Context, scope: Scope, made: Tool, tool: ToolDecl) -> 
         seconds = duration(word)
         match trait.name:
             case "effects" if word in EFFECTS:
-                made = replace(made, effects=word)
+                made = replace(made, effects=EFFECTS[EFFECTS.index(word)])
             case "effects":
                 help = name_help(str(word), EFFECTS, "effects")
                 context.error(BindError(f"unknown effects `{word}`", trait.span, help))
