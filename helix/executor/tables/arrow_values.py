@@ -49,7 +49,11 @@ def _one(array: Any, convert: Convert) -> Any:
         return convert(array)[0]
     except UnicodeDecodeError:
         return Unfit("the text is not UTF-8")
-    except (ValueError, OverflowError, RecursionError, pa.ArrowException) as error:
+    except OverflowError:
+        return Unfit("the time is outside the years 1 to 9999")
+    except RecursionError:
+        return Unfit("the value is nested too deeply")
+    except (ValueError, pa.ArrowException) as error:
         return Unfit(str(error))
 
 
@@ -88,7 +92,9 @@ def _nested(field: Any) -> Convert:
         return _maps(_converter(kind.key_field), _converter(kind.item_field), kind)
     if is_.is_list(kind) or is_.is_large_list(kind):
         return _lists(_converter(kind.value_field))
-    if is_.is_fixed_size_list(kind) or is_.is_list_view(kind) or is_.is_large_list_view(kind):
+    if is_.is_list_view(kind) or is_.is_large_list_view(kind):
+        return _list_views(_converter(kind.value_field))
+    if is_.is_fixed_size_list(kind):
         lists = _lists(_converter(kind.value_field))
         return lambda array: lists(array.cast(pa.large_list(kind.value_field)))
     if is_.is_struct(kind):
@@ -144,6 +150,15 @@ def _lists(convert: Convert) -> Convert:
             items[begin - start : end - start] if there else None
             for begin, end, there in zip(offsets[:-1], offsets[1:], valid, strict=True)
         ]
+
+    return lists
+
+
+def _list_views(convert: Convert) -> Convert:
+    def lists(array: Any) -> list[Any]:
+        # Lists of a view may overlap and come in any order, so each is converted by itself.
+        places = zip(array.offsets.to_pylist(), array.sizes.to_pylist(), array.is_valid().to_pylist(), strict=True)
+        return [convert(array.values.slice(begin, size)) if there else None for begin, size, there in places]
 
     return lists
 

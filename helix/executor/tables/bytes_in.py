@@ -22,6 +22,7 @@ from typing import BinaryIO, Protocol
 from helix.errors import HelixError, InputError
 
 BUFFER_BYTES = 1024 * 1024
+BLOCK_BYTES = 1024 * 1024
 _GZIP_MARK = b"\x1f\x8b"
 
 
@@ -151,14 +152,13 @@ def open_text(source: ByteSource) -> BinaryIO:
         else:
             stream.seek(0)
         head = stream.peek(3)[:3]  # type: ignore[attr-defined]
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise _bad_gzip(source.name, error) from None
-    except OSError as error:
-        raise unreadable(source.name, error) from None
-    if head.startswith(codecs.BOM_UTF8):
-        stream.read(len(codecs.BOM_UTF8))
-    elif head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        raise InputError("the file is in UTF-16; save it as UTF-8", path=source.name, line=1, column=1)
+        if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            raise InputError("the file is in UTF-16; save it as UTF-8", path=source.name, line=1, column=1)
+        if head.startswith(codecs.BOM_UTF8):
+            stream.read(len(codecs.BOM_UTF8))
+    except BaseException:
+        stream.close()
+        raise
     return stream
 
 
@@ -198,10 +198,10 @@ def lines(source: ByteSource, limit: int) -> Iterator[bytes]:
 
 
 def blocks(source: ByteSource) -> Iterator[bytes]:
-    """The bytes of a text table in pieces of `BUFFER_BYTES`."""
+    """The bytes of a text table in pieces of `BLOCK_BYTES`."""
     try:
         with open_text(source) as stream:
-            yield from iter(functools.partial(stream.read, BUFFER_BYTES), b"")
+            yield from iter(functools.partial(stream.read, BLOCK_BYTES), b"")
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise _bad_gzip(source.name, error) from None
     except OSError as error:

@@ -58,7 +58,7 @@ class JsonLines:
         if len(raw) == MAX_RECORD_CHARS and not raw.endswith(b"\n"):
             return BadRecord(f"the line is longer than {MAX_RECORD_CHARS >> 20} MiB", number, 1, self._help)
         try:
-            text = raw.decode()
+            text = raw.decode().rstrip("\r\n")
         except UnicodeDecodeError as error:
             column = len(raw[: error.start].decode()) + 1
             return BadRecord(f"byte 0x{raw[error.start]:02x} is not UTF-8", number, column, self._help)

@@ -90,12 +90,16 @@ class IterableRows:
         if self._rows is not None:
             rows, self._rows = self._rows, None
             spool = new_spool(self.name)
-            for row in rows:
-                line = _spool_line(_record(row, self._wanted))
-                with spooling(self.name):
-                    spool.write(line)
-            spool.flush()
-            # Only a whole copy counts: where the iterable raised, a second pass must not read half of the rows.
+            try:
+                for row in rows:
+                    line = _spool_line(_record(row, self._wanted))
+                    with spooling(self.name):
+                        spool.write(line)
+                spool.flush()
+            except BaseException:
+                # Only a whole copy counts: a second pass must not read half of the rows.
+                spool.close()
+                raise
             self._spool = spool
         if self._spool is None:
             raise InputError("the rows could not all be read the first time and are gone", path=self.name)
