@@ -1,0 +1,337 @@
+"""The invariants of a logical plan: what every rule may rely on and must keep.
+
+Binding makes plans that hold them; after that a plan changes only through rules and plan files, and both are checked
+here, so that a mistake is told where it was made and not by the run that trips over it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+from helix.canonical import canonical_text
+from helix.errors import PlanError
+from helix.expr import Arg, Expr, Name, walk
+from helix.logical import (
+    Apply,
+    Body,
+    Choose,
+    Const,
+    Filter,
+    Generate,
+    GroupReduce,
+    Invoke,
+    Limit,
+    LogicalPlan,
+    Map,
+    Node,
+    Parameters,
+    Project,
+    Relation,
+    Render,
+    Repeat,
+    Scan,
+    Sink,
+    Sort,
+    Unnest,
+    Value,
+    bodies,
+    body_nodes,
+    list_of,
+    topological,
+)
+from helix.schema import Column, has_default
+from helix.types import JSON, TEXT, ListOf, Record, Table, Type, fits, join, mismatch, required
+
+RESERVED = ("_row", "_error")
+
+
+def verify(plan: LogicalPlan) -> None:
+    """Raises PlanError for the first invariant that a plan breaks, naming the operator and what is wrong with it."""
+    sink = plan.sink
+    chain = _chain(sink)
+    _unique((name for name, _ in sink.columns), sink, "column")
+    for name, _ in sink.columns:
+        if name in RESERVED:
+            raise _broken(sink, f"`{name}` is a column of every result")
+    _Scope(chain, topological(sink)).check()
+
+
+def describe(node: Node) -> str:
+    """An operator as a message names it: what it is, its step, and its id."""
+    step = getattr(node, "step", None)
+    return f"{type(node).__name__}{f' `{step}`' if step else ''} ({node.id})"
+
+
+def _broken(node: Node, what: str) -> PlanError:
+    return PlanError(f"{describe(node)}: {what}")
+
+
+def _chain(sink: Sink) -> tuple[Relation, ...]:
+    """The relations from the input table to the sink, the table first."""
+    found: list[Relation] = [sink.rows]
+    while not isinstance(found[-1], Scan):
+        rows = getattr(found[-1], "rows", None)
+        if not isinstance(rows, Relation):
+            raise _broken(found[-1], "the rows of a plan come from a Scan")
+        found.append(rows)
+    return tuple(reversed(found))
+
+
+class _Scope:
+    """The operators over one chain of relations: a plan's own, or those of a sub-plan over its parameters.
+
+    Every operator has a level, the relation of the chain that it runs over (None: it reads no row). A grouping ends
+    what is below it: a value from below must not be read above, except through the grouping's own outputs.
+    """
+
+    def __init__(self, chain: tuple[Relation, ...], nodes: tuple[Node, ...]) -> None:
+        self._levels: dict[str, int | None] = {relation.id: level for level, relation in enumerate(chain)}
+        self._nodes = nodes
+        grouped = [isinstance(relation, GroupReduce) for relation in chain]
+        self._epochs = [sum(grouped[: level + 1]) for level in range(len(chain))]
+
+    def check(self) -> None:
+        """Checks each operator, its inputs first."""
+        steps: dict[str, Node] = {}
+        for node in self._nodes:
+            match node:
+                case Relation():
+                    self._relation(node)
+                case Sink(rows=rows, columns=columns, also=also):
+                    self._over(node, rows, (value for _, value in columns))
+                    self._over(node, rows, also, any_epoch=True)
+                case _:
+                    self._levels[node.id] = self._level(node)
+            step = getattr(node, "step", None)
+            if isinstance(step, str):
+                if step in steps:
+                    raise _broken(node, f"another step has this name: {describe(steps[step])}")
+                steps[step] = node
+            _check(node)
+            for part, body in bodies(node):
+                _check_body(node, part, body)
+
+    def _relation(self, relation: Relation) -> None:
+        level = self._levels.get(relation.id)
+        if level is None:
+            raise _broken(relation, "these rows are not those of the plan around it")
+        below = getattr(relation, "rows", None)
+        if isinstance(below, Relation):
+            values = (each for each in relation.inputs if each != below)
+            self._over(relation, below, values)
+
+    def _level(self, node: Node) -> int | None:
+        rows = getattr(node, "rows", None)
+        if isinstance(rows, Relation):
+            if rows.id not in self._levels:
+                raise _broken(node, f"it runs over {describe(rows)}, which is not below the point of use")
+            self._over(node, rows, (each for each in node.inputs if each != rows))
+            return self._levels[rows.id]
+        levels = [level for each in node.inputs if (level := self._levels[each.id]) is not None]
+        epochs = {self._epochs[level] for level in levels}
+        if len(epochs) > 1:
+            raise _broken(node, "it reads values from before and after a GroupReduce")
+        return max(levels, default=None)
+
+    def _over(self, reader: Node, rows: Relation, values: Iterable[Node], *, any_epoch: bool = False) -> None:
+        """Checks that values are there in the rows that a reader runs over."""
+        at = self._levels[rows.id]
+        assert at is not None
+        for value in values:
+            level = self._levels[value.id]
+            if level is None:
+                continue
+            if level > at:
+                raise _broken(reader, f"it reads {describe(value)}, which is there only in later rows")
+            if self._epochs[level] != self._epochs[at] and not any_epoch:
+                raise _broken(reader, f"it reads {describe(value)}, which ends at a GroupReduce")
+
+
+# --- single operators ---------------------------------------------------------------------------------------------
+
+
+def _check(node: Node) -> None:
+    """What holds for an operator by itself: its fields are there and of the right types."""
+    match node:
+        case Scan(columns=columns):
+            _unique((column.name for column in columns), node, "column")
+            _defaults(node, columns)
+        case Parameters(columns=parameters):
+            _unique((name for name, _ in parameters), node, "parameter")
+        case Unnest(value=value):
+            _is_list(node, value.type)
+        case GroupReduce(keys=keys, columns=named):
+            _unique((name for name, _ in keys), node, "key")
+            _unique((name for name, _ in named), node, "column")
+        case Limit(count=count) if count < 0:
+            raise _broken(node, f"{count} rows")
+        case Filter() | Sort() | Limit():
+            pass
+        case Const(json=text, type=kind):
+            _constant(node, text, kind)
+        case Project(source=source, field=field, type=kind):
+            known = _output(source, field)
+            if known is None:
+                raise _broken(node, f"{describe(source)} has no `{field}`")
+            if not (fits(known, kind) and (kind == required(known) or fits(kind, known))):
+                raise _broken(node, f"`{field}` is {known}, not {kind}")
+        case Apply(expr=expr, args=args):
+            _bound(node, (expr,), args)
+        case Render(template=template, args=args, type=kind):
+            _bound(node, template.expressions, args)
+            if kind != TEXT:
+                raise _broken(node, f"a prompt is text, not {kind}")
+        case Generate():
+            _generate(node)
+        case Invoke(tool=tool, args=args, type=kind):
+            if len(args) != len(tool.params):
+                raise _broken(node, f"`{tool.name}` takes {len(tool.params)} arguments, not {len(args)}")
+            for param, arg in zip(tool.params, args, strict=True):
+                _fits(node, arg.type, param.type, f"argument `{param.name}`")
+            _same(node, kind, tool.returns)
+        case Map(over=over, captures=captures, body=body, type=kind):
+            item = _is_list(node, over.type)
+            _given(node, body, (("the item", item), *_named(body, 1, captures)))
+            results = [name for name, _ in body.results]
+            if results != ["yield"]:
+                raise _broken(node, f"the body of a Map gives `yield`, not {results}")
+            _same(node, required(kind), ListOf(body.result("yield").type))
+        case Choose(captures=captures, then=then, otherwise=otherwise):
+            _given(node, then, _named(then, 0, captures))
+            _given(node, otherwise, _named(otherwise, 0, captures))
+            if [name for name, _ in then.results] != [name for name, _ in otherwise.results]:
+                raise _broken(node, "its branches give different names")
+        case Repeat(times=times, carried=carried, captures=captures, body=body):
+            if times < 1:
+                raise _broken(node, f"{times} rounds")
+            _carried(node, carried, captures, body)
+
+
+def _generate(node: Generate) -> None:
+    if not node.prompt:
+        raise _broken(node, "the prompt is empty")
+    for part in node.prompt:
+        for content in part.content:
+            wanted: Type = Table() if part.role == "history" else TEXT
+            _fits(node, content.type, wanted, f"`{part.role}`")
+    if node.sample < 1:
+        raise _broken(node, f"{node.sample} samples")
+    given = list_of(node.returns, node.sample)
+    if node.type != given and not (node.on_error == "null" and required(node.type) == required(given)):
+        raise _broken(node, f"it is {node.type}, but gives {given}")
+
+
+def _carried(node: Repeat, carried: tuple[tuple[str, Value], ...], captures: tuple[Value, ...], body: Body) -> None:
+    _given(node, body, (*((name, value.type) for name, value in carried), *_named(body, len(carried), captures)))
+    results = dict(body.results)
+    for (name, _), (parameter, kind) in zip(carried, body.parameters.columns, strict=False):
+        if name != parameter:
+            raise _broken(node, f"`{name}` is carried round as `{parameter}`")
+        if name not in results:
+            raise _broken(node, f"`{name}` is carried round, but its body does not give it")
+        _fits(node, results[name].type, kind, f"`{name}` of the next round")
+
+
+def _check_body(node: Node, part: str, body: Body) -> None:
+    """A sub-plan reads its parameters and nothing else."""
+    _unique((name for name, _ in body.results), node, "result")
+    nodes = body_nodes(body)
+    for inner in nodes:
+        if isinstance(inner, Relation) and inner != body.parameters:
+            raise _broken(node, f"its `{part}` reads {describe(inner)} from outside")
+    _Scope((body.parameters,), nodes).check()
+
+
+def _given(node: Node, body: Body, values: tuple[tuple[str, Type], ...]) -> None:
+    """Checks what an operator passes into a sub-plan against the parameters there."""
+    parameters = body.parameters.columns
+    if len(parameters) != len(values):
+        raise _broken(node, f"it passes {len(values)} values to {len(parameters)} parameters")
+    for (_, kind), (parameter, wanted) in zip(values, parameters, strict=True):
+        _fits(node, kind, wanted, f"`{parameter}`")
+
+
+def _named(body: Body, start: int, captures: tuple[Value, ...]) -> tuple[tuple[str, Type], ...]:
+    names = [name for name, _ in body.parameters.columns[start:]]
+    names += [""] * (len(captures) - len(names))
+    return tuple((name, value.type) for name, value in zip(names, captures, strict=False))
+
+
+def _output(source: Node, field: str) -> Type | None:
+    """The type of an output of an operator that has several, or None where it has no such output."""
+    match source:
+        case Scan(columns=columns):
+            column = next((each for each in columns if each.name == field), None)
+            return None if column is None else column.type
+        case Parameters(columns=parameters):
+            return dict(parameters).get(field)
+        case Unnest(name=name, value=value) if name == field:
+            kind = required(value.type)
+            return kind.item if isinstance(kind, ListOf) else JSON
+        case GroupReduce(keys=keys, columns=columns):
+            if field == "rows":
+                return ListOf(Record(tuple((name, value.type) for name, value in columns)))
+            return next((value.type for name, value in keys if name == field), None)
+        case Choose(then=then, otherwise=otherwise):
+            kinds = [dict(body.results)[field].type for body in (then, otherwise) if field in dict(body.results)]
+            return join(kinds[0], kinds[1]) if len(kinds) == 2 else None
+        case Repeat(body=body) if field != Repeat.UNTIL:
+            result = dict(body.results).get(field)
+            return None if result is None else result.type
+    return None
+
+
+def _constant(node: Const, text: str, kind: Type) -> None:
+    try:
+        value = json.loads(text)
+        canonical = canonical_text(value)
+    except (ValueError, RecursionError):
+        raise _broken(node, "its value is not JSON") from None
+    if canonical != text:
+        raise _broken(node, "its value is not in canonical form")
+    bad = None if value is None else mismatch(value, kind)
+    if bad:
+        raise _broken(node, f"its value does not fit its type: {bad[1]}")
+
+
+def _bound(node: Node, expressions: tuple[Expr, ...], args: tuple[Value, ...]) -> None:
+    for part in (part for expr in expressions for part in walk(expr)):
+        if isinstance(part, Name):
+            raise _broken(node, f"the name `{part.name}` is not bound")
+        if isinstance(part, Arg) and not 0 <= part.index < len(args):
+            raise _broken(node, f"it reads input {part.index} of {len(args)}")
+
+
+def _defaults(node: Scan, columns: tuple[Column, ...]) -> None:
+    for column in columns:
+        bad = mismatch(column.default, column.type) if has_default(column) else None
+        if bad:
+            raise _broken(node, f"the default of `{column.name}`: {bad[1]}")
+
+
+def _is_list(node: Node, kind: Type) -> Type:
+    inner = required(kind)
+    if isinstance(inner, ListOf):
+        return inner.item
+    if isinstance(inner, Table) or inner == JSON:
+        return JSON
+    raise _broken(node, f"it runs over a list, not {kind}")
+
+
+def _fits(node: Node, source: Type, target: Type, what: str) -> None:
+    if not fits(source, target):
+        raise _broken(node, f"{what} is {target}, not {source}")
+
+
+def _same(node: Node, found: Type, wanted: Type) -> None:
+    if found != wanted:
+        raise _broken(node, f"it is {found}, but gives {wanted}")
+
+
+def _unique(names: Iterable[str], node: Node, what: str) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise _broken(node, f"{what} `{name}` stands twice")
+        seen.add(name)
