@@ -1,0 +1,225 @@
+"""A workflow as an object: made of a Python function by `@hx.workflow`, or of a syntax tree."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import update_wrapper
+from pathlib import Path
+from typing import Any
+
+from helix.dsl.annotations import from_json, is_structured
+from helix.dsl.emit import emit
+from helix.dsl.names import checked_name
+from helix.dsl.places import assigned_name, caller, function_span, here, problem
+from helix.dsl.tables import Output
+from helix.dsl.tools import check_arguments, parameters
+from helix.dsl.trace import Symbol, Trace, tracing
+from helix.dsl.values import Value
+from helix.expr import Call, Expr
+from helix.syntax import Param, UseDecl
+from helix.syntax import Workflow as Syntax
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Traced:
+    """What a workflow is, once its function was called."""
+
+    syntax: Syntax
+    callables: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    uses: Mapping[str, Workflow] = field(default_factory=dict)
+    output_types: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Workflow:
+    """A workflow that can be explained, checked and run, and called by other workflows.
+
+    `syntax` is its tree, `callables` its Python tools and functions by their names in it, `uses` the workflows that it
+    calls by the path in their `use`, `folder` where relative paths in it begin, `path` its own file where it has one.
+    A workflow of a Python function is traced when one of these is first asked for.
+    """
+
+    def __init__(
+        self,
+        *,
+        syntax: Syntax,
+        callables: Mapping[str, Callable[..., Any]] | None = None,
+        folder: Path | None = None,
+        name: str | None = None,
+        uses: Mapping[str, Workflow] | None = None,
+        output_types: Mapping[str, Any] | None = None,
+        path: Path | None = None,
+    ) -> None:
+        self.name = syntax.name if name is None else name
+        self.folder = folder
+        self.path = path
+        self._function: Callable[..., Any] | None = None
+        self._params: tuple[Param, ...] = syntax.params
+        self._lock = threading.RLock()
+        self._traced: _Traced | None = _Traced(
+            syntax=syntax, callables=callables or {}, uses=uses or {}, output_types=output_types or {}
+        )
+
+    @classmethod
+    def of_function(
+        cls, function: Callable[..., Any], *, name: str | None = None, names: Mapping[str, Any] | None = None
+    ) -> Workflow:
+        """The workflow that a function describes; `names` are those known where its annotations stand."""
+        span = function_span(function)
+        if not inspect.isfunction(function):
+            raise problem(f"`@hx.workflow` marks a function, found {type(function).__name__}")
+        if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+            help = "write a plain `def`: it is called once, to see its steps"
+            raise problem(f"workflow `{function.__name__}` is async or a generator", help, span)
+        made = cls.__new__(cls)
+        made.name = checked_name(function.__name__ if name is None else name, "a workflow", span)
+        file = Path(function.__code__.co_filename)
+        made.folder = file.parent.resolve() if file.is_file() else Path.cwd()
+        made.path = None
+        made._function = function
+        made._params, _ = parameters(function, f"workflow `{made.name}`", names or {})
+        made._lock = threading.RLock()
+        made._traced = None
+        update_wrapper(made, function)
+        return made
+
+    # --- what it is ---
+
+    @property
+    def params(self) -> tuple[Param, ...]:
+        """The inputs in the syntax tree; known without a trace."""
+        return self._params
+
+    @property
+    def syntax(self) -> Syntax:
+        """The syntax tree, equal to that of the same workflow written as text."""
+        return self._trace().syntax
+
+    @property
+    def callables(self) -> Mapping[str, Callable[..., Any]]:
+        """The Python tools and functions by their names in the workflow. They take and give JSON values."""
+        return self._trace().callables
+
+    @property
+    def uses(self) -> Mapping[str, Workflow]:
+        """The workflows that this one calls, by the path of their `use`."""
+        return self._trace().uses
+
+    @property
+    def output_types(self) -> Mapping[str, Any]:
+        """The Python types of columns whose values are dataclasses, pydantic models or enums, by column."""
+        return self._trace().output_types
+
+    def objects(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """A row of the result with the Python objects that the workflow declared; null stays None.
+
+        Raises ValueError (pydantic's ValidationError) where a value does not fit its type.
+        """
+        types = self.output_types
+        return {
+            name: from_json(value, types[name]) if name in types and value is not None else value
+            for name, value in row.items()
+        }
+
+    def __repr__(self) -> str:
+        return f"<workflow {self.name}({', '.join(f'{p.name}: {p.type}' for p in self.params)})>"
+
+    # --- what it does ---
+
+    def run(self, rows: Any = None, **options: Any) -> Any:
+        """Runs the workflow over a table: see `helix.api.run`."""
+        return _api().run(self, rows, **options)
+
+    async def arun(self, rows: Any = None, **options: Any) -> Any:
+        """Runs the workflow over a table inside a running event loop: see `helix.api.arun`."""
+        return await _api().arun(self, rows, **options)
+
+    def explain(self, **options: Any) -> Any:
+        """Shows the plan: see `helix.api.explain`."""
+        return _api().explain(self, **options)
+
+    def check(self, **options: Any) -> Any:
+        """Finds mistakes without a call: see `helix.api.check`."""
+        return _api().check(self, **options)
+
+    def to_text(self) -> str:
+        """The workflow as text: see `helix.api.to_text`."""
+        text: str = _api().to_text(self)
+        return text
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Value:
+        """Inside another workflow function: a step that runs this workflow; its value is the record of its outputs."""
+        trace = tracing()
+        if trace is None:
+            help = f"write `{self.name}.run(rows)`; inside another workflow function a call makes a step"
+            raise problem(f"workflow `{self.name}` is run over rows, not called", help)
+        if trace.owner is self:
+            raise problem(f"workflow `{self.name}` cannot call itself", "a loop is written `hx.repeat(...)`")
+        hint, span = assigned_name(), here()
+        path = self._path_from(trace.owner)
+        name = trace.declare(self, self.name, "workflow", lambda name: UseDecl(path=path, name=name, span=span))
+        trace.uses[path] = self
+        check_arguments(f"`{name}`", self.params, args, kwargs)
+        named = tuple((key, trace.lift(value)) for key, value in kwargs.items())
+        call = Call(function=name, args=tuple(trace.lift(arg) for arg in args), named=named, span=span)
+        return trace.step(call, hint=hint)
+
+    def _path_from(self, other: Any) -> str:
+        """What a `use` in another workflow names: a file relative to its folder, else `module:name`."""
+        if self.path is not None and other.folder is not None:
+            return Path(os.path.relpath(self.path.resolve(), other.folder)).as_posix()
+        if self._function is not None:
+            return f"{self._function.__module__}:{self._function.__qualname__.replace('<locals>.', '')}"
+        return f"{self.name}.helix"
+
+    def _trace(self) -> _Traced:
+        with self._lock:
+            if self._traced is None:
+                self._traced = self._call_once()
+            return self._traced
+
+    def _call_once(self) -> _Traced:
+        function = self._function
+        assert function is not None
+        trace = Trace(self.name, self._params, self)
+        span = function_span(function)
+        with trace.active():
+            returned = function(**{param.name: trace.input(param) for param in self._params})
+            if not isinstance(returned, Output):
+                found = "nothing" if returned is None else type(returned).__name__
+                help = "end it with `return hx.output(reply=reply)`"
+                raise problem(f"workflow `{self.name}` returns {found}, not its output", help, span)
+            if returned.trace is not trace:
+                raise problem(f"workflow `{self.name}` returns the output of another", None, returned.item.span)
+            trace.top.items.append(returned.item)
+            syntax = emit(trace, span)
+        columns = zip(syntax.statements[-1].items, returned.item.items, strict=True)  # type: ignore[union-attr]
+        types = {item.name: kind for item, (expr, _) in columns if (kind := _python(expr)) is not None}
+        return _Traced(syntax=syntax, callables=trace.callables, uses=trace.uses, output_types=types)
+
+
+def workflow(function: Callable[..., Any] | None = None, *, name: str | None = None) -> Any:
+    """Marks a function as a workflow: its typed parameters are the inputs, and it returns `hx.output(...)`.
+
+    The function is called once, when the workflow is first explained or run, with symbolic values for its inputs.
+    """
+    frame = caller()
+    names = {} if frame is None else dict(frame.f_locals)
+
+    def mark(function: Callable[..., Any]) -> Workflow:
+        return Workflow.of_function(function, name=name, names=names)
+
+    return mark if function is None else mark(function)
+
+
+def _python(expr: Expr) -> Any:
+    kind = expr.binding.python if isinstance(expr, Symbol) else None
+    return kind if kind is not None and is_structured(kind) else None
+
+
+def _api() -> Any:
+    return importlib.import_module("helix.api")
