@@ -145,8 +145,16 @@ CONVERSIONS = [
     (pa.list_view(pa.int32()), [[1], None, [2, 3]], [[1], None, [2, 3]]),
     (pa.struct([("a", pa.date32()), ("b", pa.int8())]), [{"a": None, "b": 1}, None], [{"a": None, "b": 1}, None]),
     (pa.struct([]), [{}, None], [{}, None]),
-    (pa.list_(pa.struct([("a", pa.list_(pa.timestamp("s")))])), [[{"a": [0]}], []], [[{"a": ["1970-01-01T00:00:00"]}], []]),
-    (pa.map_(pa.string(), pa.float64()), [[("k", 1.0), ("l", float("nan"))], None, []], [{"k": 1.0, "l": None}, None, {}]),
+    (
+        pa.list_(pa.struct([("a", pa.list_(pa.timestamp("s")))])),
+        [[{"a": [0]}], []],
+        [[{"a": ["1970-01-01T00:00:00"]}], []],
+    ),
+    (
+        pa.map_(pa.string(), pa.float64()),
+        [[("k", 1.0), ("l", float("nan"))], None, []],
+        [{"k": 1.0, "l": None}, None, {}],
+    ),
     (pa.run_end_encoded(pa.int32(), pa.int64()), [5, 5, None], [5, 5, None]),
     (pa.uuid(), [uuid.UUID(int=7).bytes, None], [str(uuid.UUID(int=7)), None]),
     (pa.bool8(), [1, None], [True, None]),

@@ -19,7 +19,19 @@ MAYBE = Column("t", Optional(TEXT))
 
 
 def test_cells_are_kept_byte_for_byte(tables) -> None:
-    cells = ["one\r\ntwo", "one\ntwo", "one\rtwo", 'say "so"', "a,b", "  spaces  ", "007", "\t", "ไทย 😀", "1e5", "NULL"]
+    cells = [
+        "one\r\ntwo",
+        "one\ntwo",
+        "one\rtwo",
+        'say "so"',
+        "a,b",
+        "  spaces  ",
+        "007",
+        "\t",
+        "ไทย 😀",
+        "1e5",
+        "NULL",
+    ]
     content = "\ufefft,n\r\n" + "".join('"' + cell.replace('"', '""') + '",x\r\n' for cell in cells)
     path = tables.file("in.csv", content)
     # White space alone is a blank for a required text, so the column allows null here.

@@ -19,7 +19,7 @@ def block_bytes(request, monkeypatch) -> int:
 
 
 ROWS = [
-    {"a": "ไทย \"quoted\" \\ 😀 }],{[", "b": 1},
+    {"a": 'ไทย "quoted" \\ 😀 }],{[', "b": 1},
     {"a": [1, 2.5, {"x": None}], "b": {"c": []}},
     {"a": True},
     {"a": -12345678901234567890},

@@ -27,7 +27,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("text", "message", "position"), REFUSED, ids=[m for _, m, _ in REFUSED])
 def test_what_is_refused_is_explained_with_its_place(text, message, position) -> None:
-    with pytest.raises(ValueError, match="."):
+    with pytest.raises(ValueError):  # noqa: PT011 (the message is checked below, where it also has a place)
         loads(text)
     said, where = explain(text)
     assert message.lower() in said.lower()

@@ -64,11 +64,12 @@ class FileBytes:
 
 
 class SpooledBytes:
-    """A stream that can be read once (a pipe, standard input), copied to a nameless temporary file at first use."""
+    """A stream that can be read once, copied to a nameless temporary file at first use; `owned` closes it as well."""
 
-    def __init__(self, name: str, stream: BinaryIO) -> None:
+    def __init__(self, name: str, stream: BinaryIO, *, owned: bool) -> None:
         self.name = name
         self._stream = stream
+        self._owned = owned
         self._spool: BinaryIO | None = None
 
     def open(self) -> BinaryIO:
@@ -82,6 +83,8 @@ class SpooledBytes:
     def close(self) -> None:
         if self._spool is not None:
             self._spool.close()
+        if self._owned:
+            self._stream.close()
 
 
 @contextlib.contextmanager

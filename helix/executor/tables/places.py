@@ -148,8 +148,10 @@ class StreamPlace:
         return self._quiet.broken
 
     def commit(self) -> None:
-        with writing(self.name):
-            self._quiet.flush()
+        try:
+            with writing(self.name):
+                self._quiet.flush()
+        finally:
             if self._owned:
                 self._quiet.close_target()
 
@@ -187,7 +189,7 @@ class _Quiet(io.RawIOBase):
                 self._give_up()
 
     def close_target(self) -> None:
-        with contextlib.suppress(BrokenPipeError):
+        with contextlib.suppress(OSError):
             self._to.close()
 
     def _give_up(self) -> None:

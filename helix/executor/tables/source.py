@@ -165,7 +165,7 @@ def _file_reader(path: str, schema: InputSchema, format: str | None) -> Reader:
     if path == "-":
         if sys.stdin is None:
             raise OptionError("there is no standard input to read")
-        return _Late(SpooledBytes("standard input", sys.stdin.buffer), schema, input_format(None, format))
+        return _Late(SpooledBytes("standard input", sys.stdin.buffer, owned=False), schema, input_format(None, format))
     place = Path(path)
     try:
         if place.is_dir():
@@ -174,8 +174,8 @@ def _file_reader(path: str, schema: InputSchema, format: str | None) -> Reader:
             raise missing_file(place)
         if not place.is_file():
             # A named pipe or a process substitution.
-            stream = place.open("rb", buffering=0)
-            return _Late(SpooledBytes(path, stream), schema, input_format(None, format))
+            known = input_format(None, format)
+            return _Late(SpooledBytes(path, place.open("rb"), owned=True), schema, known)
     except OSError as error:
         raise unreadable(path, error) from None
     reader = _reader(FileBytes(place), schema, input_format(place, format) or "jsonl")
