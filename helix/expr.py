@@ -1,4 +1,4 @@
-"""Expressions: conditions, arguments, fields and the slots of prompts. One tree for workflow text, Python and templates.
+"""Expressions: conditions, arguments, fields, slots of prompts. One tree for workflow text, Python and templates.
 
 Before binding an expression refers to values by `Name`; the binder replaces each by `Arg`, a position in the inputs of
 the operator that holds the expression, so that an operator's meaning does not depend on how its inputs were called.

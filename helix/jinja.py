@@ -23,10 +23,25 @@ from helix.span import Span
 
 Place = Callable[[int, int], Span | None]
 
-_KEPT = (
-    "batch capitalize dictsort groupby indent items map reject rejectattr select selectattr slice title truncate "
-    "wordcount wordwrap center"
-).split()
+_KEPT = [
+    "batch",
+    "capitalize",
+    "dictsort",
+    "groupby",
+    "indent",
+    "items",
+    "map",
+    "reject",
+    "rejectattr",
+    "select",
+    "selectattr",
+    "slice",
+    "title",
+    "truncate",
+    "wordcount",
+    "wordwrap",
+    "center",
+]
 _COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "lteq": "<=", "gt": ">", "gteq": ">=", "in": "in", "notin": "not in"}
 _ARITHMETIC: dict[type[nodes.Node], str] = {nodes.Add: "+", nodes.Sub: "-", nodes.Mul: "*", nodes.Div: "/"}
 _PARAMETERS = {name: function.parameters for name, function in FUNCTIONS.items()}

@@ -1,7 +1,7 @@
-"""The syntax tree of a workflow: what the parser and the Python DSL produce, what `helix fmt` prints, what binding reads.
+"""The syntax tree of a workflow: made by the parser and by the Python DSL, printed by `helix fmt`, read by binding.
 
-Nothing is resolved here: names are names, types are as written. Spans take no part in equality, so a workflow written as
-text and the same one written in Python are equal.
+Nothing is resolved here: names are names, types are as written. Spans take no part in equality, so a workflow written
+as text and the same one written in Python are equal.
 """
 
 from __future__ import annotations

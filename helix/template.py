@@ -1,8 +1,9 @@
 """Prompt templates: literal text with `{{ slots }}` and `{% blocks %}`, split once into segments.
 
-The language is a restricted Jinja2. A slot whose content is an expression of the workflow language becomes one (`Slot`);
-what only Jinja2 can do, a `{% for %}` or an unusual filter, stays an opaque `Block` whose inputs are known. Literal text
-never passes through Jinja2, so it reaches the model byte for byte; a value is put in as it is and never rendered again.
+The language is a restricted Jinja2. A slot whose content is an expression of the workflow language becomes one
+(`Slot`); what only Jinja2 can do, a `{% for %}` or an unusual filter, stays an opaque `Block` whose inputs are known.
+Literal text never passes through Jinja2, so it reaches the model byte for byte; a value is put in as it is and never
+rendered again.
 
 A literal `{{` is written `{{ '{{' }}`, or inside `{% raw %} ... {% endraw %}`.
 """

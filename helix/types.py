@@ -5,6 +5,7 @@ Values are JSON values: str, int, float, bool, None, list, dict. A type says whi
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -54,7 +55,8 @@ class Record(Type):
     fields: tuple[tuple[str, Type], ...]
 
     def __str__(self) -> str:
-        return "{ " + ", ".join(f"{name}: {kind}" for name, kind in self.fields) + " }"
+        shown = ", ".join(f"{name if is_word(name) else quote(name)}: {kind}" for name, kind in self.fields)
+        return f"{{ {shown} }}" if shown else "{}"
 
     def field(self, name: str) -> Type | None:
         """The type of a field, or None where the record has no such field."""
@@ -85,13 +87,31 @@ FLOAT = Scalar("float")
 BOOL = Scalar("bool")
 JSON = Scalar("json")
 TABLE = Table()
+# The type of null itself.
+NULL = Optional(JSON)
 SCALARS: dict[str, Type] = {"text": TEXT, "int": INT, "float": FLOAT, "bool": BOOL, "json": JSON, "table": TABLE}
+
+
+# What a reader cannot see, or what changes the order of what stands beside it: a fixed list, so that the same text is
+# written alike under every version of Unicode.
+_ESCAPED = re.compile(
+    '["\\\\\x00-\x1f\x7f-\xa0\xad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]'
+)
 
 
 def quote(text: str) -> str:
     """A text as the language writes it in double quotes."""
-    escapes = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
-    return '"' + "".join(escapes.get(c) or (c if c.isprintable() else f"\\u{{{ord(c):x}}}") for c in text) + '"'
+    return '"' + _ESCAPED.sub(_escape, text) + '"'
+
+
+def _escape(found: re.Match[str]) -> str:
+    known = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
+    return known.get(found[0]) or f"\\u{{{ord(found[0]):x}}}"
+
+
+def is_word(text: str) -> bool:
+    """Whether a text can stand as a name, with no quotes around it."""
+    return text.isidentifier()
 
 
 def optional(kind: Type) -> Type:
@@ -108,6 +128,8 @@ def join(left: Type, right: Type) -> Type:
     """The narrowest type that both fit into: used where branches assign one name."""
     if left == right:
         return left
+    if NULL in (left, right):
+        return optional(right if left == NULL else left)
     if isinstance(left, Optional) or isinstance(right, Optional):
         return optional(join(required(left), required(right)))
     names = {str(left), str(right)}
@@ -126,7 +148,7 @@ def is_textual(kind: Type) -> bool:
 
 
 def fits(source: Type, target: Type) -> bool:
-    """Whether a value of the source type can be used where the target type is needed (json fits by a check at run time)."""
+    """Whether a value of one type can be used where another is needed (json fits by a check at run time)."""
     if source == target or JSON in (source, target):
         return True
     if isinstance(target, Optional):
@@ -257,7 +279,7 @@ def type_of(value: Any) -> Type:
     """The type of a constant."""
     match value:
         case None:
-            return Optional(JSON)
+            return NULL
         case bool():
             return BOOL
         case int():

@@ -9,7 +9,7 @@ from lark.visitors import Transformer_NonRecursive, v_args
 
 from helix.errors import ParseError, SourceError, TemplateError, name_help
 from helix.expr import Binary, Call, Expr, Field, Index, ListExpr, Literal, Name, RecordExpr, Unary
-from helix.grammar.strings import block_value, string_value
+from helix.grammar.strings import block_value, string_value, template_value
 from helix.span import Source, Span
 from helix.syntax import (
     For,
@@ -102,7 +102,8 @@ class _Transformer(Transformer_NonRecursive):  # type: ignore[type-arg]
             if token.type == "BLOCK":
                 text, origin = block_value(str(token), line, column)
             else:
-                text, origin = string_value(str(token), line, column, self._source)
+                value = template_value if token.type == "TEMPLATE" else string_value
+                text, origin = value(str(token), line, column, self._source)
         except ParseError as error:
             self._errors.append(error)
             text, origin = "", [(line, column)]
@@ -110,6 +111,8 @@ class _Transformer(Transformer_NonRecursive):  # type: ignore[type-arg]
 
     def text(self, meta: Any, children: Children) -> _Text:
         return self._string(children[0])
+
+    content = text
 
     def _template(self, text: _Text) -> Template:
         try:
@@ -175,15 +178,24 @@ class _Transformer(Transformer_NonRecursive):  # type: ignore[type-arg]
 
     def type_record(self, meta: Any, children: Children) -> Type:
         fields: dict[str, Type] = {}
-        for param in children[0]:
-            if param.name in fields:
-                self._errors.append(ParseError(f"field `{param.name}` stands twice in one record", param.span))
-            if param.default is not None:
-                self._errors.append(
-                    ParseError("a field of a record has no default", param.span, "make it optional: `?`")
-                )
-            fields[param.name] = param.type
+        for key, kind, *default in children:
+            name, span = self._key(key)
+            if name in fields:
+                self._errors.append(ParseError(f"field `{name}` stands twice in one record", span))
+            if default:
+                self._errors.append(ParseError("a field of a record has no default", span, "make it optional: `?`"))
+            fields[name] = kind
         return Record(tuple(fields.items()))
+
+    def type_field(self, meta: Any, children: Children) -> Children:
+        return children
+
+    def _key(self, key: Name | Token) -> tuple[str, Span | None]:
+        """A field's name, written as a name or in quotes."""
+        if isinstance(key, Name):
+            return key.name, key.span
+        text = self._string(key)
+        return text.text, text.span
 
     # --- declarations ---
 
@@ -383,8 +395,7 @@ class _Transformer(Transformer_NonRecursive):  # type: ignore[type-arg]
         return RecordExpr(fields=tuple(children), span=self._span(meta))
 
     def record_field(self, meta: Any, children: Children) -> tuple[str, Expr]:
-        key = children[0]
-        return (key.name if isinstance(key, Name) else self._string(key).text), children[1]
+        return self._key(children[0])[0], children[1]
 
     def call(self, meta: Any, children: Children) -> Expr:
         name, *arguments = children

@@ -21,9 +21,25 @@ _WORDS = {
     "$END": "the end of the file", "WORKFLOW": "`workflow`", "LIST": "`list`", "CHOICE": "`choice`", "OPTIONAL": "`?`",
     "ROLE": "`system`, `user` or `assistant`", "DURATION": "a duration", "DIRECTION": "`asc` or `desc`",
 }  # fmt: skip
-_STATEMENT_WORDS = (
-    "let model tool function use repeat keep spread group sort limit output if for workflow else yield".split()
-)
+_STATEMENT_WORDS = [
+    "let",
+    "model",
+    "tool",
+    "function",
+    "use",
+    "repeat",
+    "keep",
+    "spread",
+    "group",
+    "sort",
+    "limit",
+    "output",
+    "if",
+    "for",
+    "workflow",
+    "else",
+    "yield",
+]
 _PART_WORDS = ["system", "user", "assistant", "history", "unordered"]
 
 

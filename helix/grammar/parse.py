@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 MAX_ERRORS = 10
 MAX_BYTES = 4 * 1024 * 1024
 MAX_DEPTH = 150
+_REFUSED = re.compile("[\0\ud800-\udfff]")
 _TOP_LEVEL = re.compile(r"^[^\s#})\]\"]", re.MULTILINE)
 
 
@@ -53,17 +54,20 @@ def parse(text: str | bytes, name: str = "<workflow>") -> Workflow:
 
 
 class _Comments(threading.local):
-    """The comments that the lexer passed over in this thread's current parse."""
+    """The comments of this thread's current parse: where each begins, and its text."""
 
     def __init__(self) -> None:
-        self.tokens: list[Token] = []
+        self.found: list[tuple[int, str]] = []
 
 
 _comments = _Comments()
+_COMMENT = re.compile("#[^\n]*")
 
 
-def _keep_comment(token: Token) -> Token:
-    _comments.tokens.append(token)
+def _keep_comments(token: Token) -> Token:
+    """Notes the comments of a token that is a comment, or that holds line breaks with the comments between them."""
+    start = token.start_pos or 0
+    _comments.found += [(start + found.start(), found[0].rstrip()) for found in _COMMENT.finditer(token)]
     return token
 
 
@@ -77,7 +81,7 @@ def _lark() -> Lark:
         lexer="contextual",
         propagate_positions=True,
         maybe_placeholders=False,
-        lexer_callbacks={"COMMENT": _keep_comment},
+        lexer_callbacks=dict.fromkeys(("COMMENT", "_NL", "_CARRY"), _keep_comments),
     )
 
 
@@ -86,7 +90,7 @@ def _parse_once(text: str, source: Source) -> Workflow:
 
     from helix.grammar.build import Builder
 
-    _comments.tokens = []
+    _comments.found = []
     try:
         tree = _lark().parse(text)
     except UnexpectedInput as error:
@@ -96,7 +100,7 @@ def _parse_once(text: str, source: Source) -> Workflow:
     workflow = builder.build(tree)
     if builder.errors:
         raise SourceErrors(builder.errors)
-    return replace(workflow, comments=tuple(_comment(token, text) for token in _comments.tokens))
+    return replace(workflow, comments=_placed(_comments.found, text))
 
 
 def _refuse_depth(tree: Tree[Token], source: Source) -> None:
@@ -115,10 +119,15 @@ def _refuse_depth(tree: Tree[Token], source: Source) -> None:
         stack.extend((child, depth) for child in node.children if isinstance(child, Tree))
 
 
-def _comment(token: Token, text: str) -> Comment:
-    start = token.start_pos or 0
-    before = text[text.rfind("\n", 0, start) + 1 : start]
-    return Comment(line=token.line or 1, text=str(token).rstrip(), alone=not before.strip())
+def _placed(found: list[tuple[int, str]], text: str) -> tuple[Comment, ...]:
+    comments: list[Comment] = []
+    line, position = 1, 0
+    for start, shown in found:
+        line += text.count("\n", position, start)
+        position = start
+        alone = not text[text.rfind("\n", 0, start) + 1 : start].strip()
+        comments.append(Comment(line=line, text=shown, alone=alone))
+    return tuple(comments)
 
 
 def _decode(text: str | bytes, name: str) -> str:
@@ -136,12 +145,13 @@ def _decode(text: str | bytes, name: str) -> str:
     if len(decoded) > MAX_BYTES:
         message = f"the workflow has {len(decoded)} characters; at most {MAX_BYTES} are read"
         raise SourceErrors([ParseError(message, None, "put long texts into the table's columns")])
-    surrogate = next((i for i, c in enumerate(decoded) if c == "\0" or 0xD800 <= ord(c) <= 0xDFFF), None)
-    if surrogate is not None:
-        line = decoded.count("\n", 0, surrogate) + 1
-        column = surrogate - decoded.rfind("\n", 0, surrogate)
-        shown = decoded[:surrogate]
-        message = f"character U+{ord(decoded[surrogate]):04X} cannot stand in a workflow"
+    refused = _REFUSED.search(decoded)
+    if refused is not None:
+        offset = refused.start()
+        line = decoded.count("\n", 0, offset) + 1
+        column = offset - decoded.rfind("\n", 0, offset)
+        shown = decoded[:offset]
+        message = f"character U+{ord(refused[0]):04X} cannot stand in a workflow"
         raise SourceErrors([ParseError(message, _at(Source(name=name, text=shown), line, column))])
     return decoded
 

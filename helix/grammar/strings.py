@@ -1,4 +1,4 @@
-"""String tokens to texts: escapes of `"..."`, dedenting of triple-quoted blocks, each with the place of every character."""
+"""String tokens to texts: escapes of `"..."`, indentation of triple-quoted blocks; the place of every character."""
 
 from __future__ import annotations
 
@@ -10,43 +10,63 @@ from helix.span import Source, Span
 Origin = list[tuple[int, int]]
 
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", '"': '"', "\\": "\\", "/": "/", "'": "'"}
+# The repetition is possessive and the end optional: a slot without its end is read once, not once for each brace.
+SLOT = re.compile(r"""\{\{(?>[^}"'\n]|"[^"\n]*"|'[^'\n]*'|'|\}(?!\}))*+(?P<end>\}\})?+""")
+# A `"..."` token of a message.
+MESSAGE = re.compile(rf"""\"(?!\"\")(?>\\[^\n]|{SLOT.pattern}|[^"\\\n])*+\"""")
+_SLOT_OR_ESCAPE = re.compile(rf"\\.|{SLOT.pattern}", re.DOTALL)
 _PIECE = re.compile(
-    r"(?P<slot>\{\{(?>[^}\"\n]|\"[^\"\n]*\"|\}(?!\}))*\}\})"
-    r"|\\u\{(?P<braced>[0-9A-Fa-f]{1,6})\}|\\u(?P<four>[0-9A-Fa-f]{4})|\\(?P<escape>.)|(?P<plain>.)",
-    re.DOTALL,
+    r"\\u\{(?P<braced>[0-9A-Fa-f]{1,6})\}|\\u(?P<four>[0-9A-Fa-f]{4})|\\(?P<escape>.)|(?P<plain>[^\\]+)", re.DOTALL
 )
+_HELP = 'escapes are \\n \\t \\r \\" \\\\ \\u{...}; a backslash itself is written \\\\, or use a """ block'
 
 
 def string_value(token: str, line: int, column: int, source: Source) -> tuple[str, Origin]:
     """The text of a `"..."` token that starts at a line and column (from 1), and where each of its characters stands.
 
-    Inside `{{ }}` nothing is an escape: the template reads it. Raises ParseError for an unknown escape.
+    Raises ParseError for an unknown escape.
     """
+    text: list[str] = []
+    origin: Origin = []
+    _unescape(token[1:-1], line, column + 1, source, text, origin)
+    origin.append((line, column + len(token) - 1))
+    return "".join(text), origin
+
+
+def template_value(token: str, line: int, column: int, source: Source) -> tuple[str, Origin]:
+    """As `string_value`, for a message: inside `{{ }}` nothing is an escape, since the template reads it."""
     inside = token[1:-1]
     text: list[str] = []
     origin: Origin = []
-    for piece in _PIECE.finditer(inside):
-        place = (line, column + 1 + piece.start())
-        if piece["slot"] is not None:
-            text.append(piece["slot"])
-            origin.extend((line, place[1] + offset) for offset in range(len(piece["slot"])))
+    position = 0
+    for slot in _SLOT_OR_ESCAPE.finditer(inside):
+        if slot["end"]:
+            _unescape(inside[position : slot.start()], line, column + 1 + position, source, text, origin)
+            text.append(slot[0])
+            origin.extend((line, column + 1 + offset) for offset in range(slot.start(), slot.end()))
+            position = slot.end()
+    _unescape(inside[position:], line, column + 1 + position, source, text, origin)
+    origin.append((line, column + len(token) - 1))
+    return "".join(text), origin
+
+
+def _unescape(piece: str, line: int, column: int, source: Source, text: list[str], origin: Origin) -> None:
+    """Adds the text of a stretch without slots, and the place of each of its characters."""
+    for part in _PIECE.finditer(piece):
+        place = (line, column + part.start())
+        if part["plain"] is not None:
+            text.append(part["plain"])
+            origin.extend((line, place[1] + offset) for offset in range(len(part["plain"])))
             continue
-        code = piece["braced"] or piece["four"]
+        code = part["braced"] or part["four"]
         if code is not None:
-            char = _character(int(code, 16), piece[0], _span(source, place, len(piece[0])))
-        elif piece["escape"] is not None:
-            char = _ESCAPES.get(piece["escape"], "")
-            if not char:
-                help = (
-                    'escapes are \\n \\t \\r \\" \\\\ \\u{...}; a backslash itself is written \\\\, or use a """ block'
-                )
-                raise ParseError(f"unknown escape `{piece[0]}`", _span(source, place, 2), help)
+            char = _character(int(code, 16), part[0], _span(source, place, len(part[0])))
         else:
-            char = piece["plain"]
+            char = _ESCAPES.get(part["escape"], "")
+            if not char:
+                raise ParseError(f"unknown escape `{part[0]}`", _span(source, place, 2), _HELP)
         text.append(char)
         origin.append(place)
-    origin.append((line, column + 1 + len(inside)))
-    return "".join(text), origin
 
 
 def block_value(token: str, line: int, column: int) -> tuple[str, Origin]:

@@ -1,0 +1,105 @@
+"""Where brackets and comments stand in a workflow's text: what `format` needs beyond the spans of the syntax tree."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+
+from helix.grammar.strings import MESSAGE
+from helix.span import Span
+
+_TOKEN = re.compile(
+    r'(?P<block>"""[\s\S]*?""")|(?P<string>"(?>\\[^\n]|[^"\\\n])*+")|(?P<comment>#[^\n]*)|(?P<word>\w+)'
+    r"|(?P<open>[\[({])|(?P<close>[\])}])|(?P<space>\s+)|(?P<other>.)"
+)
+_BEFORE_MESSAGE = ("system", "user", "assistant", "part")
+
+
+class Places:
+    """The brackets, comments and lines with code of one text. Offsets count characters from 0, lines from 1."""
+
+    def __init__(self, text: str) -> None:
+        self._lines = [0, *(found.end() for found in re.finditer("\n", text))]
+        self._opens: list[int] = []
+        self._pairs: dict[int, int] = {}
+        self._parents: dict[int, int | None] = {}
+        self._comments: list[int] = []
+        self._code: set[int] = set()
+        self._blank = {number for number, line in enumerate(text.split("\n"), 1) if not line.strip()}
+        self._scan(text)
+        self._code_lines = sorted(self._code)
+
+    def _scan(self, text: str) -> None:
+        stack: list[int] = []
+        position, previous = 0, ""
+        while position < len(text):
+            found = None
+            if text[position] == '"' and previous in _BEFORE_MESSAGE:
+                found = MESSAGE.match(text, position)
+            found = found or _TOKEN.match(text, position)
+            if found is None:
+                return
+            kind, start, position = found.lastgroup, position, found.end()
+            if found.re is MESSAGE:
+                kind = "string"
+            if kind == "space":
+                continue
+            if kind == "comment":
+                self._comments.append(start)
+                continue
+            previous = found[0] if kind == "word" else ""
+            self._code.update(range(self.line(start), self.line(position - 1) + 1))
+            if kind == "open":
+                self._opens.append(start)
+                self._parents[start] = stack[-1] if stack else None
+                stack.append(start)
+            elif kind == "close" and stack:
+                self._pairs[stack.pop()] = start
+
+    def line(self, offset: int) -> int:
+        """The line of an offset."""
+        return bisect_right(self._lines, offset)
+
+    def start(self, span: Span) -> int:
+        """The offset at which a span begins."""
+        return self._lines[min(span.line, len(self._lines)) - 1] + span.column - 1
+
+    def end(self, span: Span) -> int:
+        """The offset at which a span ends."""
+        return self._lines[min(span.end_line, len(self._lines)) - 1] + span.end_column - 1
+
+    def is_blank(self, line: int) -> bool:
+        """Whether a line holds only white space."""
+        return line in self._blank
+
+    def around(self, offset: int) -> int | None:
+        """The innermost bracket that is open at an offset (one that opens just there not counted), or None."""
+        at = bisect_left(self._opens, offset) - 1
+        bracket = self._opens[at] if at >= 0 else None
+        while bracket is not None and self._pairs.get(bracket, -1) < offset:
+            bracket = self._parents[bracket]
+        return bracket
+
+    def next_open(self, offset: int) -> int | None:
+        """The first bracket that opens at an offset or later."""
+        at = bisect_left(self._opens, offset)
+        return self._opens[at] if at < len(self._opens) else None
+
+    def close(self, bracket: int) -> int:
+        """Where a bracket closes."""
+        return self._pairs.get(bracket, bracket)
+
+    def commented(self, start: int, end: int) -> bool:
+        """Whether a comment stands between two offsets."""
+        at = bisect_left(self._comments, start)
+        return at < len(self._comments) and self._comments[at] < end
+
+    def code_between(self, line: int, before: int | None) -> bool:
+        """Whether a line after `line` and before the line `before` holds more than white space and comments."""
+        at = bisect_right(self._code_lines, line)
+        return at < len(self._code_lines) and (before is None or self._code_lines[at] < before)
+
+    @property
+    def first_code(self) -> int | None:
+        """Where the first line with code begins."""
+        return self._lines[self._code_lines[0] - 1] if self._code_lines else None
