@@ -26,6 +26,7 @@ from helix.logical import (
     Sink,
     Value,
     bodies,
+    readable,
 )
 from helix.template import Block, Slot, Template, Text
 from helix.types import quote
@@ -82,7 +83,7 @@ class Labels:
 
     def names(self, node: Node) -> tuple[str, ...]:
         """The names that an operator with several outputs gives, in its order."""
-        given = [each for _, body in bodies(node) for each, _ in body.results if each != Repeat.UNTIL]
+        given = [each for _, body in bodies(node) for each, _ in body.results if readable(each)]
         shown = {
             each.field: self._named[each.id]
             for each in self._nodes

@@ -249,7 +249,11 @@ class Invoke(Value):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Body:
-    """A sub-plan: what it is given, and what it gives by name."""
+    """A sub-plan: what it is given, and what it gives by name.
+
+    A result whose name is not `readable` is no output: `until?` of a loop, and `also?0`, ... for calls that are made
+    though no output needs them.
+    """
 
     parameters: Parameters
     results: tuple[tuple[str, Value], ...]
@@ -347,6 +351,11 @@ def topological(root: Node) -> tuple[Node, ...]:
     return tuple(order.values())
 
 
+def readable(name: str) -> bool:
+    """Whether a result of a sub-plan can be read outside it: the other names are such as no text can write."""
+    return "?" not in name
+
+
 def body_nodes(body: Body) -> tuple[Node, ...]:
     """The operators of a sub-plan, inputs before their readers."""
     order: dict[str, Node] = {body.parameters.id: body.parameters}
@@ -370,9 +379,14 @@ def every_node(root: Node) -> Iterator[Node]:
     """All operators of a plan, those inside sub-plans after the operator that holds them."""
     for node in topological(root):
         yield node
-        for _, body in bodies(node):
-            for _, value in body.results:
-                yield from every_node(value)
+        yield from _inside(node)
+
+
+def _inside(node: Node) -> Iterator[Node]:
+    for _, body in bodies(node):
+        for part in body_nodes(body):
+            yield part
+            yield from _inside(part)
 
 
 def list_of(kind: Type, sample: int) -> Type:

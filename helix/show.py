@@ -25,7 +25,8 @@ One operator a line; what a line reads stands below it, so a plan is read from t
   line of its own, `r0 := Apply ...` or under the name that a reader gives it, and goes by that name.
 - In a prompt `{ticket}` is a value; a brace of the text itself is doubled. `name=value` gives a value another name.
 - Sub-plans stand below their operator as `then`, `otherwise` and `body`, each with what it gives. A branch that is
-  not there gives null. What they read from outside keeps its name, unless the operator says `with name=value`.
+  not there gives null. After `also` stand steps that are run though nobody reads them. What a sub-plan reads from
+  outside keeps its name, unless the operator says `with name=value`.
 - Settings at their default, and the type text, are left out.
 
 The text depends on the plan alone: two processes print the same bytes.
@@ -64,6 +65,7 @@ from helix.logical import (
     Value,
     body_nodes,
     encode,
+    readable,
     topological,
 )
 from helix.schema import Column, has_default
@@ -136,10 +138,14 @@ def _body(body: Body, label: str, depth: int) -> Iterator[_Line]:
     given = [
         labels.text(value) if name == "yield" else _given(name, value, labels)
         for name, value in body.results
-        if name != Repeat.UNTIL
+        if readable(name)
     ]
     until = dict(body.results).get(Repeat.UNTIL)
+    hidden = [value for name, value in body.results if not readable(name) and name != Repeat.UNTIL]
+    also = [labels.text(value) for value in hidden if not _is_null(value)]
     stop = [_Part("until", "quiet"), _Part(labels.text(until))] if until is not None else []
+    if also:
+        stop += [_Part("also", "quiet"), *_list(also)]
     yield _Line(depth, (_Part(label, "quiet"), _Part("->", "quiet"), *_list(given), *stop))
     yield from _steps(nodes, labels, 0, depth + 1)
 
@@ -251,7 +257,11 @@ def _with(node: Node, labels: Labels) -> list[_Part]:
 
 
 def _gives_null(body: Body) -> bool:
-    return all(isinstance(value, Const) and value.json == "null" for _, value in body.results)
+    return all(_is_null(value) for _, value in body.results)
+
+
+def _is_null(value: Value) -> bool:
+    return isinstance(value, Const) and value.json == "null"
 
 
 # --- pieces -------------------------------------------------------------------------------------------------------

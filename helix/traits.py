@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from helix.logical import (
+    Apply,
     Choose,
     Effects,
     Generate,
@@ -14,13 +15,14 @@ from helix.logical import (
     Map,
     Node,
     Project,
+    Render,
     Repeat,
     Scan,
     Sort,
     Unnest,
     bodies,
     body_nodes,
-    topological,
+    readable,
 )
 
 
@@ -60,8 +62,20 @@ def traits(node: Node) -> Traits:
 
 
 def reads(node: Node) -> tuple[str, ...]:
-    """The fields of the row that an operator reads directly: columns of a relation, names of a branch or loop."""
-    return tuple(dict.fromkeys(part.field for part in topological(node) if isinstance(part, Project)))
+    """The fields that an operator reads, through pure expressions: columns of a relation, names of a branch or loop."""
+    found: dict[str, None] = {}
+    seen: set[str] = set()
+    stack = list(reversed(node.inputs))
+    while stack:
+        part = stack.pop()
+        if part.id in seen:
+            continue
+        seen.add(part.id)
+        if isinstance(part, Project):
+            found.setdefault(part.field)
+        elif isinstance(part, Apply | Render):
+            stack.extend(reversed(part.inputs))
+    return tuple(found)
 
 
 def writes(node: Node) -> tuple[str, ...]:
@@ -70,7 +84,7 @@ def writes(node: Node) -> tuple[str, ...]:
         case Generate(step=step) | Invoke(step=step) | Map(step=step):
             return (step,)
         case Choose(then=body) | Repeat(body=body):
-            return tuple(name for name, _ in body.results if name != Repeat.UNTIL)
+            return tuple(name for name, _ in body.results if readable(name))
         case Scan(columns=columns):
             return tuple(column.name for column in columns)
         case Unnest(name=name):

@@ -38,6 +38,7 @@ from helix.logical import (
     bodies,
     body_nodes,
     list_of,
+    readable,
     topological,
 )
 from helix.schema import Column, has_default
@@ -193,7 +194,7 @@ def _check(node: Node) -> None:
         case Map(over=over, captures=captures, body=body, type=kind):
             item = _is_list(node, over.type)
             _given(node, body, (("the item", item), *_named(body, 1, captures)))
-            results = [name for name, _ in body.results]
+            results = [name for name, _ in body.results if readable(name)]
             if results != ["yield"]:
                 raise _broken(node, f"the body of a Map gives `yield`, not {results}")
             _same(node, required(kind), ListOf(body.result("yield").type))

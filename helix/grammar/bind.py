@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from helix.errors import BindError, SourceErrors, TypeMismatch
+from helix.expr import Call
 from helix.grammar.bind_expr import bind_expr, constant_value
-from helix.grammar.bind_steps import bind_statements, split_output
+from helix.grammar.bind_steps import bind_statements, split_output, unread
 from helix.grammar.declare import columns, declare
 from helix.grammar.scope import Context, Scope, Warning, assigned_names, later_steps, used_names
 from helix.logical import (
-    Const,
     Filter,
     GroupReduce,
     LogicalPlan,
@@ -21,26 +21,28 @@ from helix.logical import (
     Sink,
     Unnest,
     Value,
-    topological,
 )
 from helix.logical import Limit as LimitNode
 from helix.logical import Sort as SortNode
+from helix.schema import NO_DEFAULT
 from helix.syntax import (
     FunctionDecl,
     GroupBy,
+    If,
     Keep,
     Let,
     Limit,
     ModelDecl,
     OutputItem,
+    Repeat,
     Sort,
     Spread,
     Statement,
+    Step,
     ToolDecl,
     Workflow,
 )
-from helix.traits import traits
-from helix.types import JSON, Choice, ListOf, Optional, Record, Scalar, Table, required
+from helix.types import JSON, Choice, ListOf, Record, Scalar, Table, required
 
 RESERVED = ("_row", "_error")
 
@@ -77,39 +79,38 @@ def bind(
     no_scope = Scope(rows=Scan(columns=()), names={}, taken={})
     inputs = columns(context, no_scope, workflow.params, "input")
     scan = Scan(columns=inputs, span=workflow.span)
-    scope = Scope(rows=scan, names={}, taken={}, top=True)
+    scope = Scope(rows=scan, names={}, taken={})
     for param, column in zip(workflow.params, inputs, strict=True):
         if param.name in RESERVED:
             context.error(BindError(f"`{param.name}` is a column of every result", param.span, "rename the input"))
-        kind = required(column.type) if isinstance(column.type, Optional) and column.default else column.type
+        # A default takes the place of null, so that steps see none.
+        kind = column.type if column.default in (NO_DEFAULT, None) else required(column.type)
         scope.names[param.name] = Project(source=scan, field=param.name, type=kind, span=param.span)
         scope.taken[param.name] = param.span
     declare(context, scope, workflow)
     steps, items = split_output(context, workflow)
     scope.later = later_steps(steps)
-    calls: list[Value] = []
     for statement in steps:
-        _bind_top(context, scope, statement, calls)
+        _bind_top(context, scope, statement)
     sink_columns = _output(context, scope, items)
     if context.errors:
         raise SourceErrors(context.errors)
-    sink = Sink(rows=scope.rows, columns=sink_columns, also=_unread(scope, sink_columns, calls), span=workflow.span)
+    also = unread(scope.calls, (scope.rows, *(value for _, value in sink_columns)))
+    sink = Sink(rows=scope.rows, columns=sink_columns, also=also, span=workflow.span)
     _warn_unused(context, workflow)
     plan = LogicalPlan(name=workflow.name, sink=sink)
     return Bound(plan=plan, functions=dict(context.functions), warnings=tuple(context.warnings))
 
 
-def _bind_top(context: Context, scope: Scope, statement: Statement, calls: list[Value]) -> None:
-    """Binds one statement of the outermost level; steps that call something are kept in `calls`, in order."""
-    before = dict(scope.names)
+def _bind_top(context: Context, scope: Scope, statement: Statement) -> None:
+    """Binds one statement of the outermost level."""
     match statement:
         case Keep(condition=condition):
             scope.rows = Filter(rows=scope.rows, condition=bind_expr(context, scope, condition), span=statement.span)
         case Spread():
             _spread(context, scope, statement)
         case GroupBy():
-            _group(context, scope, statement, calls)
-            return
+            _group(context, scope, statement)
         case Sort(keys=keys):
             bound = tuple((bind_expr(context, scope, key), descending) for key, descending in keys)
             for (value, _), (key, _) in zip(bound, keys, strict=True):
@@ -125,7 +126,6 @@ def _bind_top(context: Context, scope: Scope, statement: Statement, calls: list[
             scope.rows = LimitNode(rows=scope.rows, count=number or 0, span=statement.span)
         case _:
             bind_statements(context, scope, (statement,))
-    calls.extend(value for name, value in scope.names.items() if before.get(name) is not value)
 
 
 def _spread(context: Context, scope: Scope, spread: Spread) -> None:
@@ -139,7 +139,7 @@ def _spread(context: Context, scope: Scope, spread: Spread) -> None:
     scope.define(context, spread.name, projected, spread.span)
 
 
-def _group(context: Context, scope: Scope, group: GroupBy, calls: list[Value]) -> None:
+def _group(context: Context, scope: Scope, group: GroupBy) -> None:
     keys: list[tuple[str, Value]] = []
     for name in group.keys:
         value = scope.lookup(context, name, group.span)
@@ -148,7 +148,7 @@ def _group(context: Context, scope: Scope, group: GroupBy, calls: list[Value]) -
         keys.append((name, value))
     visible = tuple((name, value) for name, value in scope.names.items() if name not in context.constants)
     relation = GroupReduce(rows=scope.rows, keys=tuple(keys), columns=visible, span=group.span)
-    names: dict[str, Value] = {name: value for name, value in scope.names.items() if isinstance(value, Const)}
+    names: dict[str, Value] = {name: scope.names[name] for name in context.constants if name in scope.names}
     for name, value in keys:
         names[name] = Project(source=relation, field=name, type=value.type, span=group.span)
     record = Record(tuple((name, value.type) for name, value in visible))
@@ -157,14 +157,16 @@ def _group(context: Context, scope: Scope, group: GroupBy, calls: list[Value]) -
         message = "inside `group by` the name `rows` is the list of the group's rows"
         context.error(BindError(message, scope.taken["rows"] or group.span, "give this one another name"))
     why = "after `group by` a row is a group: read the column from `rows` inside the block"
-    scope.gone = {name: why for name, _ in visible if name not in group.keys}
+    scope.gone |= {name: why for name, _ in visible if name not in group.keys}
+    scope.gone.pop("rows", None)
     scope.rows, scope.names = relation, names
-    scope.taken = {name: span for name, span in scope.taken.items() if name not in scope.gone}
+    outer = scope.taken
+    scope.taken = outer | {"rows": group.span}
     scope.later = later_steps(group.body) | scope.later
-    before = dict(scope.names)
     bind_statements(context, scope, group.body)
-    calls.extend(value for name, value in scope.names.items() if before.get(name) is not value)
     scope.names.pop("rows", None)
+    if "rows" not in outer:
+        scope.taken.pop("rows", None)
     scope.gone["rows"] = "`rows` is there only inside the block of `group by`"
 
 
@@ -182,35 +184,41 @@ def _output(context: Context, scope: Scope, items: tuple[OutputItem, ...]) -> tu
     return tuple(found.items())
 
 
-def _unread(scope: Scope, sink_columns: tuple[tuple[str, Value], ...], calls: list[Value]) -> tuple[Value, ...]:
-    """The steps with calls that neither a column nor the choice of rows depends on: they are run all the same."""
-    read: set[str] = set()
-    for root in (scope.rows, *(value for _, value in sink_columns)):
-        read.update(node.id for node in topological(root))
-    unread: dict[str, Value] = {}
-    for value in calls:
-        makes_calls = any(traits(node).is_call for node in topological(value) if node.id not in read)
-        if value.id not in read and makes_calls:
-            unread[value.id] = value
-    # What another unread step reads is run for that one.
-    inner = {node.id for value in unread.values() for node in topological(value) if node.id != value.id}
-    return tuple(value for value in unread.values() if value.id not in inner)
-
-
 def _warn_unused(context: Context, workflow: Workflow) -> None:
     """Warns of what is declared or computed and never read, with a near match among what is."""
     read = set(used_names(workflow.statements)) | context.used
-    for statement in workflow.statements:
+    quiet: set[str] = set()
+    for position, statement in enumerate(workflow.statements):
         if isinstance(statement, GroupBy):
             read.update(statement.keys)
+            if "rows" in used_names(statement.body):
+                # Which columns of `rows` a prompt shows cannot always be seen.
+                quiet.update(param.name for param in workflow.params)
+                quiet.update(name for name, _ in assigned_names(workflow.statements[:position]))
+    read |= quiet
     for param in workflow.params:
         if param.name not in read:
             context.warn(f"input `{param.name}` is never used", param.span)
+    effects = set(_run_for_effect(context, workflow.statements))
     for name, span in assigned_names(workflow.statements):
-        if name not in read:
+        if name not in read and name not in effects:
             context.warn(f"step `{name}` is never used", span)
     kinds = ((Let, "constant"), (ModelDecl, "model"), (ToolDecl, "tool"), (FunctionDecl, "function"))
     for statement in workflow.statements:
         for kind, word in kinds:
             if isinstance(statement, kind) and statement.name not in read:
                 context.warn(f"{word} `{statement.name}` is never used", statement.span)
+
+
+def _run_for_effect(context: Context, statements: Iterable[Statement]) -> Iterator[str]:
+    """The steps whose tool does more than look something up: nobody needs to read what it returns."""
+    for statement in statements:
+        match statement:
+            case Step(name=name, value=Call(function=function)) if function in context.tools:
+                if context.tools[function].effects not in ("pure", "read"):
+                    yield name
+            case If(arms=arms, otherwise=otherwise):
+                for body in (*(body for _, body in arms), otherwise):
+                    yield from _run_for_effect(context, body)
+            case Repeat(body=body) | GroupBy(body=body):
+                yield from _run_for_effect(context, body)

@@ -12,6 +12,7 @@ from helix.functions import ALIASES, FUNCTIONS
 from helix.grammar.scope import Context, Scope, constant, null
 from helix.logical import Apply, Render, Value
 from helix.span import Span
+from helix.syntax import FunctionDecl
 from helix.template import Block, Segment, Slot, Template, template
 from helix.types import (
     BOOL,
@@ -170,6 +171,8 @@ class _Binder:
 
     def _index(self, kind: Type, position: Type, expr: Index) -> Type:
         inner = required(kind)
+        if isinstance(inner, Record) and not (is_textual(required(position)) or position == JSON):
+            return self._mismatch(f"a record is indexed by a text, found {position}", expr, "write `.field`")
         if inner == JSON or isinstance(inner, Record):
             return JSON
         if position not in (INT, JSON):
@@ -239,9 +242,7 @@ class _Binder:
         declared = self._context.functions.get(name)
         if declared is not None:
             self._context.used.add(name)
-            parameters = tuple(param.name for param in declared.params)
-            needed = sum(1 for param in declared.params if param.default is None)
-            args = self._arguments(expr, name, parameters, needed, dict.fromkeys(parameters))
+            args = self._declared_arguments(expr, declared)
             bound = [self.bind(arg) for arg in args]
             for param, (arg, kind) in zip(declared.params, bound, strict=False):
                 if not fits(kind, param.type):
@@ -259,6 +260,8 @@ class _Binder:
                 help = f"write `found = {name}(...)` on a line of its own and use `found` here"
                 self._error(BindError(f"a call of a {kind_name} needs a step of its own", expr.span, help))
                 return Literal(value=None), JSON
+        if name in self._context.broken:
+            return Literal(value=None), JSON
         known_names = [*FUNCTIONS, *self._context.functions, *self._context.tools, *self._context.uses]
         self._error(BindError(f"unknown function `{name}`", expr.span, name_help(name, known_names, "functions")))
         return Literal(value=None), JSON
@@ -277,6 +280,18 @@ class _Binder:
         elif name in ("abs", "round") and subject not in (*_NUMBERS, JSON):
             return self._mismatch(f"`{name}` needs a number, found {kinds[0]}", expr)
         return FUNCTIONS[name].result(kinds)
+
+    def _declared_arguments(self, expr: Call, declared: FunctionDecl) -> tuple[Expr, ...]:
+        """The arguments of a declared function, its defaults filled in: given by position, by name, or neither."""
+        parameters = tuple(param.name for param in declared.params)
+        named = dict(expr.named)
+        filled = [
+            (param.name, param.default)
+            for param in declared.params[len(expr.args) :]
+            if param.name not in named and param.default is not None
+        ]
+        complete = replace(expr, named=(*expr.named, *filled))
+        return self._arguments(complete, declared.name, parameters, len(parameters), dict.fromkeys(parameters))
 
     def _arguments(
         self, expr: Call, name: str, parameters: tuple[str, ...], needed: int, known: dict[str, None]

@@ -88,10 +88,11 @@ def duration(value: Any) -> float | None:
 
 def declare(context: Context, scope: Scope, workflow: Workflow) -> None:
     """Reads all declarations of a workflow; steps may use a declaration that stands further down."""
+    lets = [statement for statement in workflow.statements if isinstance(statement, Let)]
+    for let in lets:
+        _constant(context, scope, let)
     for statement in workflow.statements:
         match statement:
-            case Let():
-                _constant(context, scope, statement)
             case ModelDecl(name=name, span=span):
                 _once(context, scope, name, span, context.models)
                 option_values(context, scope, statement.options, MODEL_OPTIONS, MODEL_OPTIONS)
@@ -204,8 +205,9 @@ def columns(context: Context, scope: Scope, params: tuple[Param, ...], what: str
             context.error(BindError(f"{what} `{param.name}` stands twice", param.span))
         default: Any = NO_DEFAULT
         if param.default is not None:
+            before = len(context.errors)
             default = constant_value(context, scope, param.default, "a default")
-            bad = mismatch(default, param.type)
+            bad = mismatch(default, param.type) if len(context.errors) == before else None
             if bad:
                 context.error(
                     TypeMismatch(f"the default of `{param.name}`: {bad[1]}", param.default.span or param.span)
@@ -283,24 +285,15 @@ def _check_target(context: Context, target: str, declared: ToolDecl | FunctionDe
 
 def _use(context: Context, use: UseDecl) -> None:
     """Loads a sub-workflow: one given with the program, or a file beside or below the workflow's own."""
-    module = context.modules.get(use.path)
-    folder = context.folder
-    if module is None:
-        path = PurePosixPath(use.path)
-        if path.is_absolute() or ".." in path.parts or not use.path.endswith(".helix"):
-            help = 'write a path below the workflow\'s own folder, such as "parts/extract.helix"'
-            context.error(BindError(f'"{use.path}" cannot be used', use.span, help))
-            return
-        if context.folder is None:
-            context.error(BindError("a workflow that is not in a file cannot `use` one", use.span))
-            return
-        loaded = _load(context, context.folder / path, use)
-        if loaded is None:
-            return
-        module, folder = loaded
-    if use.path in context.active:
-        chain = " -> ".join((*context.active, use.path))
+    loaded = _given(context, use) or _file(context, use)
+    if loaded is None:
+        context.broken.add(use.name)
+        return
+    module, folder, key = loaded
+    if key in context.active:
+        chain = " -> ".join((*(PurePosixPath(each).name for each in context.active), PurePosixPath(key).name))
         context.error(BindError(f"`use` goes round in a circle: {chain}", use.span))
+        context.broken.add(use.name)
         return
     inner = Context(
         folder=folder,
@@ -308,21 +301,36 @@ def _use(context: Context, use: UseDecl) -> None:
         modules=context.modules,
         errors=context.errors,
         warnings=context.warnings,
-        active=(*context.active, use.path),
+        active=(*context.active, key),
     )
     context.uses[use.name] = (module, inner)
 
 
-def _load(context: Context, path: Path, use: UseDecl) -> tuple[Workflow, Path] | None:
+def _given(context: Context, use: UseDecl) -> tuple[Workflow, Path | None, str] | None:
+    module = context.modules.get(use.path)
+    return None if module is None else (module, context.folder, use.path)
+
+
+def _file(context: Context, use: UseDecl) -> tuple[Workflow, Path | None, str] | None:
+    """A sub-workflow from its file, with its folder and its whole path."""
     from helix.grammar.parse import parse
 
+    relative = PurePosixPath(use.path)
+    if relative.is_absolute() or ".." in relative.parts or not use.path.endswith(".helix"):
+        help = 'write a path below the workflow\'s own folder, such as "parts/extract.helix"'
+        context.error(BindError(f'"{use.path}" cannot be used', use.span, help))
+        return None
+    if context.folder is None:
+        context.error(BindError("a workflow that is not in a file cannot `use` one", use.span))
+        return None
+    path = context.folder / relative
     root = (context.root or path.parent).resolve()
     try:
         resolved = path.resolve(strict=True)
         if not resolved.is_relative_to(root):
             context.error(BindError(f'"{use.path}" lies outside the folder of the workflow', use.span))
             return None
-        return parse(resolved.read_bytes(), str(path)), path.parent
+        return parse(resolved.read_bytes(), str(path)), path.parent, str(resolved)
     except FileNotFoundError:
         siblings = sorted(each.name for each in path.parent.glob("*.helix")) if path.parent.is_dir() else []
         context.error(BindError(f'"{use.path}" does not exist', use.span, name_help(path.name, siblings, "files here")))

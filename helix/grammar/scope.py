@@ -12,7 +12,7 @@ from helix.errors import BindError, SourceError, name_help
 from helix.expr import Name
 from helix.logical import Const, Relation, Tool, Value
 from helix.span import Span
-from helix.syntax import For, FunctionDecl, If, Option, Repeat, Statement, Step, Workflow
+from helix.syntax import For, FunctionDecl, GroupBy, If, Option, Repeat, Spread, Statement, Step, Workflow
 from helix.types import JSON, type_of
 
 
@@ -26,7 +26,11 @@ class Warning:
 
 @dataclass(slots=True, kw_only=True)
 class Context:
-    """One workflow file while it is bound: its declarations, and where mistakes are collected."""
+    """One workflow file while it is bound: its declarations, and where mistakes are collected.
+
+    `broken` are the sub-workflows that could not be loaded: that is told once, not at each use. `active` are the files
+    that are being used around this one.
+    """
 
     folder: Path | None
     root: Path | None
@@ -39,6 +43,7 @@ class Context:
     tools: dict[str, Tool] = field(default_factory=dict)
     functions: dict[str, FunctionDecl] = field(default_factory=dict)
     uses: dict[str, tuple[Workflow, Context]] = field(default_factory=dict)
+    broken: set[str] = field(default_factory=set)
     active: tuple[str, ...] = ()
     used: set[str] = field(default_factory=set)
 
@@ -48,16 +53,19 @@ class Context:
             self.errors.append(error)
 
     def warn(self, message: str, span: Span | None) -> None:
-        """Notes something that is allowed but probably not meant."""
-        self.warnings.append(Warning(message=message, span=span))
+        """Notes something that is allowed but probably not meant, once: the body of a loop may be bound twice."""
+        if not any(known.message == message and known.span == span for known in self.warnings):
+            self.warnings.append(Warning(message=message, span=span))
 
 
 @dataclass(slots=True, kw_only=True)
 class Scope:
     """The names at one place of a workflow. `taken` says where each name was set, also those of outer scopes.
 
-    `later` holds the steps of the block that come further down, with the names each uses; `gone` explains names that
-    were here but may no longer be read.
+    `carried` are the names of an enclosing `repeat` that this round may still set, each once. `later` holds the steps
+    that come further down, with the names each uses; `rounds` those of them that a `repeat` sets without a value
+    before its first round. `gone` explains names that were here but may no longer be read. `calls` are the values made
+    here that call something: they are run even if nobody reads them.
     """
 
     rows: Relation
@@ -67,18 +75,27 @@ class Scope:
     carried: frozenset[str] = frozenset()
     later: dict[str, tuple[Span | None, frozenset[str]]] = field(default_factory=dict)
     gone: dict[str, str] = field(default_factory=dict)
+    rounds: frozenset[str] = frozenset()
     current: str = ""
-    top: bool = False
+    calls: list[Value] = field(default_factory=list)
 
     def define(self, context: Context, name: str, value: Value, span: Span | None) -> None:
         """Gives a name its value; a name that is taken is a mistake, unless it is carried round."""
+        self.claim(context, name, span)
+        self.put(name, value, span)
+
+    def claim(self, context: Context, name: str, span: Span | None) -> None:
+        """Notes a mistake where a name that is to be set is taken."""
         if name in self.taken and name not in self.carried:
             place = self.taken[name]
             where = f" on line {place.line}" if place is not None else ""
-            help = "give this step another name"
-            context.error(BindError(f"`{name}` is already set{where}", span, help))
+            context.error(BindError(f"`{name}` is already set{where}", span, "give this step another name"))
+
+    def put(self, name: str, value: Value, span: Span | None) -> None:
+        """Gives a name that was claimed its value."""
         self.names[name] = value
         self.taken[name] = span
+        self.carried -= {name}
         self.gone.pop(name, None)
         self.later.pop(name, None)
 
@@ -94,6 +111,9 @@ class Scope:
     def _unknown(self, context: Context, name: str, span: Span | None) -> BindError:
         if name in self.later:
             place, _ = self.later[name]
+            if name in self.rounds:
+                help = f"set `{name}` before the `repeat`, or further up in it"
+                return BindError(f"`{name}` has no value in the first round", span, help)
             if self.current and (name == self.current or self._needs(name, self.current)):
                 each = "itself" if name == self.current else f"`{name}`, which needs `{self.current}`"
                 return BindError(f"`{self.current}` needs {each}: a cycle", span, "a loop is written `repeat up to N`")
@@ -164,7 +184,13 @@ def later_steps(statements: Iterable[Statement]) -> dict[str, tuple[Span | None,
     found: dict[str, tuple[Span | None, frozenset[str]]] = {}
     for statement in statements:
         uses = frozenset(used_names(statement))
-        for name, span in assigned_names((statement,)):
+        names = list(assigned_names((statement,)))
+        match statement:
+            case Spread(name=name, span=span):
+                names.append((name, span))
+            case GroupBy(body=body):
+                names.extend(assigned_names(body))
+        for name, span in names:
             found.setdefault(name, (span, uses))
     return found
 
