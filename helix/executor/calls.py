@@ -1,0 +1,196 @@
+"""Calls waiting and calls in flight: bounded concurrency, one order of release, equal calls made once.
+
+The dispatcher holds a fixed number of workers. A ready call waits in a heap under its priority, row before row and step
+before step within a row, and goes to the next free worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections import deque
+from collections.abc import Awaitable, Callable
+
+from helix.executor.memo import Memo
+from helix.executor.values import Failure, Order
+
+Priority = tuple[int, ...]
+Settle = Callable[["Outcome"], None]
+# Engines that answer without waiting would keep a worker busy for good: it lets others run after so many calls.
+_YIELD_EVERY = 32
+
+
+class Outcome:
+    """How a call ended: the text of its reply, or a failure. `merged` says that an equal call was made instead."""
+
+    __slots__ = ("failure", "merged", "text")
+
+    def __init__(self, text: str | None, failure: Failure | None = None, *, merged: bool = False) -> None:
+        self.text = text
+        self.failure = failure
+        self.merged = merged
+
+
+class Call:
+    """One call: `make` performs it, attempts and all; `settle` takes its outcome, also where an equal call was made.
+
+    `key` is None for a call that shares nothing. `lane` bounds how many calls of a kind run at once.
+    """
+
+    __slots__ = ("key", "lane", "make", "order", "priority", "settle", "step")
+
+    def __init__(
+        self,
+        *,
+        step: str,
+        order: Order,
+        priority: Priority,
+        key: bytes | None,
+        lane: str,
+        make: Callable[[], Awaitable[Outcome]],
+        settle: Settle,
+    ) -> None:
+        self.step = step
+        self.order = order
+        self.priority = priority
+        self.key = key
+        self.lane = lane
+        self.make = make
+        self.settle = settle
+
+
+class Lane:
+    """The workers of one kind of call, and the calls that wait for them."""
+
+    __slots__ = ("free", "heap", "workers")
+
+    def __init__(self) -> None:
+        self.heap: list[tuple[Priority, int, Call]] = []
+        self.free: deque[asyncio.Future[Call | None]] = deque()
+        self.workers: list[asyncio.Task[None]] = []
+
+
+class Dispatcher:
+    """Releases calls to workers. `close` says why no further call is to be made; those in flight end by themselves."""
+
+    def __init__(self, sizes: dict[str, int], *, merge: bool = True) -> None:
+        self._sizes = sizes
+        self._lanes: dict[str, Lane] = {}
+        self._merge = merge
+        self._memo = Memo()
+        self._failed: dict[bytes, Failure] = {}
+        self._joined: dict[bytes, list[Call]] = {}
+        self._serial = 0
+        self._closed: Callable[[Call], Failure] | None = None
+        self.in_flight = 0
+        self.waiting = 0
+        self.error: BaseException | None = None
+        self.on_error: Callable[[], None] | None = None
+
+    def submit(self, call: Call) -> Outcome | None:
+        """Takes a call. Gives its outcome where an equal call has ended; else None, and `settle` is called later."""
+        if call.key is not None and self._merge:
+            known = self._known(call.key)
+            if known is not None:
+                return known
+            if call.key in self._joined:
+                self._joined[call.key].append(call)
+                return None
+        if self._closed is not None:
+            return Outcome(None, self._closed(call))
+        if call.key is not None and self._merge:
+            self._joined[call.key] = []
+        self._serial += 1
+        self.waiting += 1
+        lane = self._lane(call.lane)
+        if lane.free:
+            lane.free.popleft().set_result(call)
+        else:
+            heapq.heappush(lane.heap, (call.priority, self._serial, call))
+        return None
+
+    def _known(self, key: bytes) -> Outcome | None:
+        text = self._memo.get(key)
+        if text is not None:
+            return Outcome(text, merged=True)
+        failure = self._failed.get(key)
+        return None if failure is None else Outcome(None, failure, merged=True)
+
+    def _lane(self, name: str) -> Lane:
+        lane = self._lanes.get(name)
+        if lane is None:
+            lane = self._lanes[name] = Lane()
+            loop = asyncio.get_running_loop()
+            count = self._sizes.get(name, self._sizes[""])
+            lane.workers = [loop.create_task(self._work(lane)) for _ in range(count)]
+        return lane
+
+    async def _work(self, lane: Lane) -> None:
+        try:
+            await self._serve(lane)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            # An error of our own must end the run with a message, not leave it waiting for good.
+            self.error = self.error or error
+            if self.on_error is not None:
+                self.on_error()
+
+    async def _serve(self, lane: Lane) -> None:
+        loop = asyncio.get_running_loop()
+        made = 0
+        while True:
+            if lane.heap:
+                call = heapq.heappop(lane.heap)[2]
+            else:
+                turn: asyncio.Future[Call | None] = loop.create_future()
+                lane.free.append(turn)
+                given = await turn
+                if given is None:
+                    return
+                call = given
+            self.waiting -= 1
+            if self._closed is not None:
+                self._finish(call, Outcome(None, self._closed(call)))
+                continue
+            self.in_flight += 1
+            try:
+                outcome = await call.make()
+            finally:
+                self.in_flight -= 1
+            self._finish(call, outcome)
+            made += 1
+            if made % _YIELD_EVERY == 0:
+                await asyncio.sleep(0)
+
+    def _finish(self, call: Call, outcome: Outcome) -> None:
+        joined: list[Call] = []
+        if call.key is not None and self._merge:
+            joined = self._joined.pop(call.key, [])
+            if outcome.text is not None:
+                self._memo.put(call.key, outcome.text)
+            elif outcome.failure is not None and outcome.failure.kind not in ("not_started", "limit"):
+                self._failed[call.key] = outcome.failure
+        call.settle(outcome)
+        for other in joined:
+            other.settle(Outcome(outcome.text, outcome.failure, merged=True))
+
+    def close(self, reason: Callable[[Call], Failure]) -> None:
+        """Makes no further call: waiting ones fail with the reason, those in flight go on."""
+        if self._closed is not None:
+            return
+        self._closed = reason
+        for lane in self._lanes.values():
+            waiting = [entry[2] for entry in sorted(lane.heap, key=lambda entry: entry[:2])]
+            lane.heap.clear()
+            for call in waiting:
+                self.waiting -= 1
+                self._finish(call, Outcome(None, reason(call)))
+
+    async def cancel(self) -> None:
+        """Ends the workers, calls in flight with them."""
+        workers = [worker for lane in self._lanes.values() for worker in lane.workers]
+        for worker in workers:
+            worker.cancel()
+        await asyncio.gather(*workers, return_exceptions=True)
+        self._memo.close()

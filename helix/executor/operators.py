@@ -1,0 +1,313 @@
+"""The operators of a program: what happens when the last input of a slot is there.
+
+`start` gives the value at once, or PENDING and settles the slot later. `skip` is called instead where an input failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from helix.errors import ExecutionError, ToolError
+from helix.executor.frame import Dataflow, Frame
+from helix.executor.program import Program
+from helix.executor.values import DROPPED, PENDING, Failure, Order
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+MAX_ITEMS = 100_000
+
+
+class Operator:
+    """The base of all operators. `index` is its place in the plan, `step` the name that messages use."""
+
+    __slots__ = ("index", "step")
+
+    def __init__(self, index: int, step: str) -> None:
+        self.index = index
+        self.step = step
+
+    def start(self, frame: Frame, slot: int) -> Any:
+        """Computes the value of the slot, or PENDING."""
+        return PENDING
+
+    def skip(self, frame: Frame, slot: int, failure: Failure) -> Any:
+        """What the slot is where an input failed: the same failure."""
+        return failure
+
+    def order(self, frame: Frame) -> Order:
+        """The place of this operator's work in the plan, for this frame."""
+        return (*frame.path, self.index)
+
+    def failed(self, frame: Frame, error: Exception) -> Failure:
+        """The failure of a value that could not be computed."""
+        if isinstance(error, ExecutionError):
+            trace = error.traceback if isinstance(error, ToolError) else ""
+            return Failure(error.kind, error.message, step=self.step, order=self.order(frame), traceback=trace)
+        message = f"{type(error).__name__}: {error}"
+        return Failure("expression", message, step=self.step, order=self.order(frame))
+
+
+class Given(Operator):
+    """A slot set from outside: an input, an import, an output of a branch or loop."""
+
+    __slots__ = ()
+
+
+class Compute(Operator):
+    """A pure expression or template over the values of the frame."""
+
+    __slots__ = ("_run",)
+
+    def __init__(self, index: int, step: str, run: Callable[[Sequence[Any]], Any]) -> None:
+        super().__init__(index, step)
+        self._run = run
+
+    def start(self, frame: Frame, slot: int) -> Any:
+        try:
+            return self._run(frame.values)
+        except Exception as error:
+            # One row's value must never end the run: whatever an expression raises is that row's error.
+            return self.failed(frame, error)
+
+
+class Keep(Operator):
+    """A filter: its slot holds True for a row that goes on."""
+
+    __slots__ = ("_condition",)
+
+    def __init__(self, index: int, step: str, condition: int) -> None:
+        super().__init__(index, step)
+        self._condition = condition
+
+    def start(self, frame: Frame, slot: int) -> Any:
+        return True if frame.values[self._condition] else DROPPED
+
+
+class SubPlan:
+    """A body ready to run: its program, and which slot of the holder each parameter takes over."""
+
+    __slots__ = ("_flow", "captures", "program")
+
+    def __init__(self, flow: Dataflow, program: Program, captures: dict[str, int]) -> None:
+        self._flow = flow
+        self.program = program
+        self.captures = {program.inputs[name]: slot for name, slot in captures.items() if name in program.inputs}
+
+    def run(self, holder: Frame, path: Order, given: dict[str, Any], on_done: Callable[[Frame], None]) -> Frame:
+        """Starts the body in a frame of its own. `given` are parameters with values that are there."""
+        frame = Frame(self.program, holder.row, holder.sequence, path, holder.scope, on_done)
+        values = {0: True} | {self.program.inputs[name]: v for name, v in given.items() if name in self.program.inputs}
+        self._flow.start(frame, values)
+        for slot, source in self.captures.items():
+            self._flow.link(holder, source, frame, slot)
+        return frame
+
+
+class MapOver(Operator):
+    """Runs a body for each item of a list; its value is the list of what the body yields."""
+
+    __slots__ = ("_body", "_flow", "_over", "_result", "_variable")
+
+    def __init__(
+        self, index: int, step: str, flow: Dataflow, over: int, variable: str, body: SubPlan, result: int
+    ) -> None:
+        super().__init__(index, step)
+        self._flow = flow
+        self._over = over
+        self._variable = variable
+        self._body = body
+        self._result = result
+
+    def start(self, frame: Frame, slot: int) -> Any:
+        items = frame.values[self._over]
+        if items is None:
+            return None
+        problem = list_problem(items, "`for`")
+        if problem is not None:
+            return Failure("expression", problem, step=self.step, order=self.order(frame))
+        if not items:
+            return []
+        results: list[Any] = [PENDING] * len(items)
+        left = len(items)
+
+        def finished(child: Frame) -> None:
+            nonlocal left
+            results[child.path[-1]] = self._placed(child.values[self._result], child.path[-1])
+            left -= 1
+            if left == 0:
+                failures = [value for value in results if value.__class__ is Failure]
+                self._flow.settle(frame, slot, min(failures, key=_by_order) if failures else results)
+
+        for position, item in enumerate(items):
+            path = (*frame.path, self.index, position)
+            self._body.run(frame, path, {self._variable: item}, finished)
+        return PENDING
+
+    def _placed(self, value: Any, position: int) -> Any:
+        """A failure inside the body, with the item that it happened on in its step's name."""
+        if value.__class__ is Failure and value.step.startswith(f"{self.step}."):
+            return value.at(f"{self.step}[{position}]{value.step[len(self.step) :]}")
+        return value
+
+
+class Branch(Operator):
+    """Runs one of two bodies; `outputs` are the slots of this frame that take over the body's results by name."""
+
+    __slots__ = ("_condition", "_flow", "_otherwise", "_then", "outputs")
+
+    def __init__(
+        self, index: int, step: str, flow: Dataflow, condition: int, then: SubPlan, otherwise: SubPlan
+    ) -> None:
+        super().__init__(index, step)
+        self._flow = flow
+        self._condition = condition
+        self._then = then
+        self._otherwise = otherwise
+        self.outputs: dict[str, int] = {}
+
+    def start(self, frame: Frame, slot: int) -> Any:
+        taken = bool(frame.values[self._condition])
+        body = self._then if taken else self._otherwise
+        path = (*frame.path, self.index, 0 if taken else 1)
+        child = body.run(frame, path, {}, lambda done: self._flow.settle(frame, slot, True))
+        for name, output in self.outputs.items():
+            self._flow.link(child, body.program.results[name], frame, output)
+        return PENDING
+
+    def skip(self, frame: Frame, slot: int, failure: Failure) -> Any:
+        for output in self.outputs.values():
+            self._flow.settle(frame, output, failure)
+        return failure
+
+
+class Loop(Operator):
+    """Runs a body up to `times` times, until its result `until` holds; carried names go from round to round."""
+
+    __slots__ = ("_body", "_carried", "_flow", "_times", "_until", "outputs")
+
+    def __init__(
+        self,
+        index: int,
+        step: str,
+        flow: Dataflow,
+        times: int,
+        carried: dict[str, int],
+        body: SubPlan,
+        until: str | None,
+    ) -> None:
+        super().__init__(index, step)
+        self._flow = flow
+        self._times = times
+        self._carried = carried
+        self._body = body
+        self._until = None if until is None else body.program.results[until]
+        self.outputs: dict[str, int] = {}
+
+    def start(self, frame: Frame, slot: int) -> Any:
+        self._round(frame, slot, 0, None)
+        return PENDING
+
+    def _round(self, frame: Frame, slot: int, number: int, previous: Frame | None) -> None:
+        def finished(child: Frame) -> None:
+            self._after(frame, slot, number, child)
+
+        child = self._body.run(frame, (*frame.path, self.index, number), {}, finished)
+        program = self._body.program
+        for name, outside in self._carried.items():
+            if name not in program.inputs:
+                continue
+            if previous is None:
+                self._flow.link(frame, outside, child, program.inputs[name])
+            else:
+                self._flow.link(previous, program.results[name], child, program.inputs[name])
+
+    def _after(self, frame: Frame, slot: int, number: int, child: Frame) -> None:
+        verdict = False if self._until is None else child.values[self._until]
+        if verdict.__class__ is Failure:
+            self._flow.settle(frame, slot, self.skip(frame, slot, verdict))
+        elif verdict or number + 1 == self._times:
+            for name, output in self.outputs.items():
+                self._flow.link(child, self._body.program.results[name], frame, output)
+            self._flow.settle(frame, slot, True)
+        else:
+            self._round(frame, slot, number + 1, child)
+
+    def skip(self, frame: Frame, slot: int, failure: Failure) -> Any:
+        for output in self.outputs.values():
+            self._flow.settle(frame, output, failure)
+        return failure
+
+
+class SpreadRows(Operator):
+    """Starts a frame of the next level for each item of a list; a failed list gives one failed row."""
+
+    __slots__ = ("_flow", "_imports", "_name", "_program", "_value")
+
+    def __init__(
+        self, index: int, step: str, flow: Dataflow, value: int, name: str, program: Program, imports: dict[int, int]
+    ) -> None:
+        super().__init__(index, step)
+        self._flow = flow
+        self._value = value
+        self._name = name
+        self._program = program
+        self._imports = imports
+
+    def start(self, frame: Frame, slot: int) -> Any:
+        items = frame.values[self._value]
+        if items is None:
+            frame.children = []
+            return True
+        problem = list_problem(items, "`spread`")
+        if problem is not None:
+            failure = Failure("expression", problem, step=self.step, order=self.order(frame))
+            return self.skip(frame, slot, failure)
+        return self._children(frame, slot, [(True, item) for item in items])
+
+    def skip(self, frame: Frame, slot: int, failure: Failure) -> Any:
+        if failure is DROPPED:
+            frame.children = []
+            return failure
+        return self._children(frame, slot, [(failure, failure)])
+
+    def _children(self, frame: Frame, slot: int, rows: list[tuple[Any, Any]]) -> Any:
+        left = len(rows)
+        frame.children = children = []
+        if not rows:
+            return True
+
+        def finished(child: Frame) -> None:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                self._flow.settle(frame, slot, True)
+
+        inputs = self._program.inputs
+        for position, (control, item) in enumerate(rows):
+            path = (*frame.path, self.index, position)
+            child = Frame(self._program, frame.row, frame.sequence, path, frame.scope, finished)
+            children.append(child)
+            given = {0: control}
+            if self._name in inputs:
+                given[inputs[self._name]] = item
+            self._flow.start(child, given)
+            for source, target in self._imports.items():
+                self._flow.link(frame, source, child, target)
+        return PENDING
+
+
+def list_problem(items: Any, what: str) -> str | None:
+    """What is wrong with a value that should be a list to run over; None where nothing is."""
+    from helix.types import found
+
+    if not isinstance(items, list):
+        return f"{what} needs a list, found {found(items)}"
+    if len(items) > MAX_ITEMS:
+        return f"{what} runs over at most {MAX_ITEMS} items, found {len(items)}"
+    return None
+
+
+def _by_order(failure: Failure) -> Order:
+    return failure.order

@@ -1,0 +1,53 @@
+"""The settings of a run, as the command line and Python give them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from helix.errors import OptionError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSettings:
+    """How a run behaves. Times are in seconds; None is no limit.
+
+    `max_failed` is a number of rows, or with `max_failed_percent` a share of all rows. `attempts` bounds each call,
+    `wait_limit` the time that a call waits for an overloaded server. `merge` lets equal deterministic calls share one.
+    """
+
+    concurrency: int = 16
+    call_timeout: float | None = None
+    run_timeout: float | None = None
+    attempts: int = 3
+    wait_limit: float = 600.0
+    max_failed: float | None = None
+    max_failed_percent: bool = False
+    max_calls: int | None = None
+    max_tokens: int | None = None
+    merge: bool = True
+    on_bad_row: Literal["stop", "keep"] = "stop"
+    limit: int | None = None
+
+    def __post_init__(self) -> None:
+        _at_least(1, concurrency=self.concurrency, attempts=self.attempts)
+        _at_least(0, max_failed=self.max_failed, max_calls=self.max_calls, max_tokens=self.max_tokens, limit=self.limit)
+        for name, value in (("call_timeout", self.call_timeout), ("run_timeout", self.run_timeout)):
+            if value is not None and not 0 < value < float("inf"):
+                raise OptionError(f"{name} must be more than 0 seconds, found {value}")
+        if self.max_failed_percent and self.max_failed is not None and self.max_failed > 100:
+            raise OptionError(f"max_failed is at most 100%, found {self.max_failed}%")
+        if self.on_bad_row not in ("stop", "keep"):
+            raise OptionError(f"on_bad_row is `stop` or `keep`, found `{self.on_bad_row}`")
+
+    def allowed_failures(self, rows: int) -> float | None:
+        """The number of failed rows that a run of so many rows puts up with; None: any."""
+        if self.max_failed is None:
+            return None
+        return self.max_failed * rows / 100 if self.max_failed_percent else self.max_failed
+
+
+def _at_least(least: int, **given: float | None) -> None:
+    for name, value in given.items():
+        if value is not None and value < least:
+            raise OptionError(f"{name} must be at least {least}, found {value}")

@@ -1,0 +1,274 @@
+"""The operators that call: an llm step with its samples, a tool step."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from helix.canonical import canonical_bytes
+from helix.errors import EngineError, ExecutionError
+from helix.executor.attempts import EngineCaller, ToolCaller
+from helix.executor.calls import Call, Dispatcher, Outcome
+from helix.executor.engines.base import Capabilities, Engine, Message, Request
+from helix.executor.frame import Dataflow, Frame
+from helix.executor.operators import Operator
+from helix.executor.prompts import Prompt
+from helix.executor.replies import parse_reply
+from helix.executor.values import PENDING, Failure
+from helix.logical import Generate, Invoke
+from helix.results import StepReport
+
+# No prompt has more tokens than bytes and a template's overhead: shorter ones need not be counted.
+_TEMPLATE_TOKENS = 64
+
+
+class GenerateStep(Operator):
+    """Calls a language model once for each sample; the value is the reply, or the list of the replies."""
+
+    __slots__ = (
+        "_caller",
+        "_capabilities",
+        "_dispatcher",
+        "_engine",
+        "_flow",
+        "_lane",
+        "_node",
+        "_prompt",
+        "_report",
+        "_shared",
+        "_shorten",
+    )
+
+    def __init__(
+        self,
+        index: int,
+        node: Generate,
+        *,
+        flow: Dataflow,
+        dispatcher: Dispatcher,
+        engine: Engine,
+        capabilities: Capabilities,
+        lane: str,
+        prompt: Prompt,
+        caller: EngineCaller,
+        report: StepReport,
+        shorten: Shortener | None,
+    ) -> None:
+        super().__init__(index, node.step)
+        self._node = node
+        self._flow = flow
+        self._dispatcher = dispatcher
+        self._engine = engine
+        self._capabilities = capabilities
+        self._lane = lane
+        self._prompt = prompt
+        self._caller = caller
+        self._report = report
+        self._shared = node.cache and node.deterministic
+        self._shorten = shorten
+
+    def start(self, frame: Frame, slot: int) -> Any:
+        try:
+            messages = self._prompt.messages(frame.values)
+        except ExecutionError as error:
+            return self._given_up(self.failed(frame, error))
+        count = self._node.sample
+        if count == 1:
+            return self._submit(frame, messages, 0, lambda value: self._flow.settle(frame, slot, value))
+        results: list[Any] = [PENDING] * count
+        left = count
+
+        def collect(sample: int, value: Any) -> None:
+            nonlocal left
+            results[sample] = value
+            left -= 1
+            if left == 0:
+                self._flow.settle(frame, slot, self._sampled(results))
+
+        for sample in range(count):
+            value = self._submit(frame, messages, sample, lambda value, n=sample: collect(n, value))
+            if value is not PENDING:
+                collect(sample, value)
+        return PENDING
+
+    def _sampled(self, results: list[Any]) -> Any:
+        """All replies, or the failure of the first sample that failed."""
+        return next((value for value in results if value.__class__ is Failure), results)
+
+    def _submit(self, frame: Frame, messages: tuple[Message, ...], sample: int, settle: Any) -> Any:
+        key = self._prompt.key(messages, sample) if self._shared else None
+        request = self._prompt.request(messages, frame.row, sample)
+        order = self.order(frame)
+
+        def make() -> Any:
+            return self._make(frame, request, call)
+
+        call = Call(
+            step=self.step,
+            order=order,
+            priority=(frame.sequence, *order, sample),
+            key=key,
+            lane=self._lane,
+            make=make,
+            settle=lambda outcome: settle(self._value(outcome, order)),
+        )
+        outcome = self._dispatcher.submit(call)
+        return PENDING if outcome is None else self._value(outcome, order)
+
+    async def _make(self, frame: Frame, request: Request, call: Call) -> Outcome:
+        if frame.scope.closed:
+            return unwanted(call)
+        limit = self._capabilities.max_context
+        if limit is not None and _bytes(request) + _TEMPLATE_TOKENS + (request.max_tokens or 0) > limit:
+            fitted = await self._fitted(frame, request, limit)
+            if isinstance(fitted, Failure):
+                fitted.order = call.order
+                return Outcome(None, fitted)
+            request = fitted
+        return await self._caller.make(request, call)
+
+    async def _fitted(self, frame: Frame, request: Request, limit: int) -> Request | Failure:
+        """The request if it fits the model's context, or cut as the step allows; else the failure of the row."""
+        if not self._capabilities.counts_tokens:
+            return request
+        room = limit - (request.max_tokens or 1)
+        try:
+            tokens = await self._engine.count_tokens(request)
+            if tokens <= room:
+                return request
+            if self._shorten is not None:
+                shorter = await self._shorten.fit(self._engine, frame, self._prompt, request, room)
+                if shorter is not None:
+                    self._report.truncated_prompts += 1
+                    return shorter
+        except EngineError:
+            # The count is only a courtesy: the call itself will tell what is wrong with the engine.
+            return request
+        wants = f" and {request.max_tokens} for the reply" if request.max_tokens else ""
+        message = f"the prompt needs {tokens} tokens{wants}, the model has {limit}"
+        return Failure("prompt.too_long", message, step=self.step)
+
+    def _value(self, outcome: Outcome, order: tuple[int, ...]) -> Any:
+        """The value of an outcome: each reader gets a fresh object."""
+        if outcome.merged:
+            self._report.merged += 1
+        if outcome.failure is not None:
+            failure = outcome.failure
+            if failure.step != self.step or failure.order != order:
+                failure = failure.at(self.step)
+                failure.order = order
+            return self._given_up(failure)
+        assert outcome.text is not None
+        return parse_reply(outcome.text, self._node.returns, coerce=self._node.coerce)
+
+    def _given_up(self, failure: Failure) -> Any:
+        if failure.kind not in ("not_started", "limit"):
+            self._report.failed += 1
+            if self._node.on_error == "null":
+                return None
+        return failure
+
+
+class Shortener:
+    """Cuts one input of a prompt until the prompt fits: what `on_overflow: truncate(...)` asks for."""
+
+    def __init__(self, slot: int, keep: str, renders: Mapping[int, Operator]) -> None:
+        self._slot = slot
+        self._keep = keep
+        self._renders = renders
+
+    async def fit(self, engine: Engine, frame: Frame, prompt: Prompt, request: Request, room: int) -> Request | None:
+        """The request with the longest part of the input that fits, found by halving; None where nothing fits."""
+        text = frame.values[self._slot]
+        if not isinstance(text, str):
+            return None
+        low, high, best = 0, len(text), None
+        while low <= high:
+            middle = (low + high) // 2
+            cut = text[:middle] if self._keep == "head" else text[len(text) - middle :]
+            candidate = self._request(frame, prompt, request, cut)
+            if await engine.count_tokens(candidate) <= room:
+                best, low = candidate, middle + 1
+            else:
+                high = middle - 1
+        return best
+
+    def _request(self, frame: Frame, prompt: Prompt, request: Request, cut: str) -> Request:
+        shadow = Frame(frame.program, frame.row, frame.sequence, frame.path, frame.scope, lambda done: None)
+        shadow.values = list(frame.values)
+        shadow.values[self._slot] = cut
+        for slot, operator in self._renders.items():
+            shadow.values[slot] = operator.start(shadow, slot)
+        return prompt.request(prompt.messages(shadow.values), request.row, request.sample)
+
+
+def unwanted(call: Call) -> Outcome:
+    """The outcome of a call that nobody wants any more: a limit downstream has all its rows."""
+    return Outcome(None, Failure("not_started", "not started: the limit is reached", step=call.step, order=call.order))
+
+
+def _bytes(request: Request) -> int:
+    return sum(len(message.content.encode("utf-8", "surrogatepass")) for message in request.messages)
+
+
+class InvokeStep(Operator):
+    """Calls a tool; equal calls of a tool that only reads are made once."""
+
+    __slots__ = ("_args", "_caller", "_dispatcher", "_flow", "_lane", "_node", "_report")
+
+    def __init__(
+        self,
+        index: int,
+        node: Invoke,
+        *,
+        args: tuple[int, ...],
+        flow: Dataflow,
+        dispatcher: Dispatcher,
+        lane: str,
+        caller: ToolCaller,
+        report: StepReport,
+    ) -> None:
+        super().__init__(index, node.step)
+        self._node = node
+        self._args = args
+        self._flow = flow
+        self._dispatcher = dispatcher
+        self._lane = lane
+        self._caller = caller
+        self._report = report
+
+    def start(self, frame: Frame, slot: int) -> Any:
+        args = [frame.values[arg] for arg in self._args]
+        order = self.order(frame)
+        tool = self._node.tool
+        key = None
+        if tool.effects in ("pure", "read"):
+            key = canonical_bytes([tool.origin, tool.target, tool.name, tool.query, args])
+
+        async def make() -> Outcome:
+            return unwanted(call) if frame.scope.closed else await self._caller.make(args, call)
+
+        call = Call(
+            step=self.step,
+            order=order,
+            priority=(frame.sequence, *order),
+            key=key,
+            lane=self._lane,
+            make=make,
+            settle=lambda outcome: self._flow.settle(frame, slot, self._value(outcome, order)),
+        )
+        outcome = self._dispatcher.submit(call)
+        return PENDING if outcome is None else self._value(outcome, order)
+
+    def _value(self, outcome: Outcome, order: tuple[int, ...]) -> Any:
+        if outcome.merged:
+            self._report.merged += 1
+        if outcome.failure is not None:
+            if outcome.failure.kind not in ("not_started", "limit"):
+                self._report.failed += 1
+            failure = outcome.failure.at(self.step)
+            failure.order = order
+            return failure
+        assert outcome.text is not None
+        return json.loads(outcome.text)

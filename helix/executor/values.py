@@ -1,0 +1,67 @@
+"""What a slot of a frame can hold besides a value: a failure, a dropped row's mark, the mark of what is pending."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+Order = tuple[int, ...]
+
+
+class Failure:
+    """Why a value is not there. It travels from the step that failed to all that depend on it.
+
+    `order` places the failing step in the plan, loops and list items included: of several failures of a row the first
+    in this order is the row's error, whatever the timing.
+    """
+
+    __slots__ = ("attempts", "kind", "message", "order", "raw", "step", "traceback")
+
+    def __init__(
+        self,
+        kind: str,
+        message: str,
+        *,
+        step: str,
+        order: Order = (),
+        attempts: int = 0,
+        raw: str | None = None,
+        traceback: str = "",
+    ) -> None:
+        self.kind = kind
+        self.message = message
+        self.step = step
+        self.order = order
+        self.attempts = attempts
+        self.raw = raw
+        self.traceback = traceback
+
+    def at(self, step: str) -> Failure:
+        """The same failure under a more precise name of its step."""
+        return Failure(
+            self.kind,
+            self.message,
+            step=step,
+            order=self.order,
+            attempts=self.attempts,
+            raw=self.raw,
+            traceback=self.traceback,
+        )
+
+    def __repr__(self) -> str:
+        return f"Failure({self.kind!r}, {self.message!r}, step={self.step!r})"
+
+
+class _Pending:
+    """The mark of a value that is not there yet."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "PENDING"
+
+
+PENDING: Final[Any] = _Pending()
+
+# A filter's condition did not hold: nothing after it runs, and the row leaves no trace. Its order is below all others,
+# so that it wins over failures of steps that ran before the filter.
+DROPPED: Final = Failure("dropped", "the row was filtered out", step="", order=(-1,))

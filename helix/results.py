@@ -1,0 +1,111 @@
+"""What a run gives back: the table, and what it took to make it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    import pyarrow
+
+    from helix.executor.tables import MemorySink
+
+Outcome = Literal["complete", "failed_rows", "stopped", "interrupted"]
+
+
+@dataclass(slots=True, kw_only=True)
+class StepReport:
+    """What one step took, over all rows. Tokens are the engine's counts, 0 where it tells none; seconds are summed."""
+
+    calls: int = 0
+    merged: int = 0
+    retries: int = 0
+    reasks: int = 0
+    failed: int = 0
+    truncated_prompts: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(slots=True, kw_only=True)
+class RunReport:
+    """What a run took. `stopped` says why it ended early; `notes` are things a person should know once."""
+
+    rows: int = 0
+    output_rows: int = 0
+    failed_rows: int = 0
+    seconds: float = 0.0
+    stopped: str | None = None
+    interrupted: bool = False
+    fatal: bool = False
+    steps: dict[str, StepReport] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    errors: list[tuple[int, str, str, str]] = field(default_factory=list)
+
+    def total(self, name: str) -> int:
+        """A figure of the steps summed up: `calls`, `merged`, `prompt_tokens`, ..."""
+        return sum(int(getattr(step, name)) for step in self.steps.values())
+
+    @property
+    def calls(self) -> int:
+        """Calls made to engines and tools, re-asks and retries included."""
+        return self.total("calls")
+
+    @property
+    def merged(self) -> int:
+        """Calls that were not made, since an equal one was."""
+        return self.total("merged")
+
+    @property
+    def outcome(self) -> Outcome:
+        """How the run ended."""
+        if self.interrupted:
+            return "interrupted"
+        if self.stopped is not None:
+            return "stopped"
+        return "failed_rows" if self.failed_rows else "complete"
+
+
+class RunResult:
+    """A finished run: the report, and the rows where they were kept in memory rather than written to a file.
+
+    Each row is a dict of `_row` (the index of the input row), the columns of `output`, and `_error` (None, or a dict).
+    """
+
+    def __init__(self, report: RunReport, *, kept: MemorySink | None = None, path: str | None = None) -> None:
+        self.report = report
+        self.path = path
+        self._kept = kept
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows as dicts. Raises ValueError where they were written to a file."""
+        return self._memory().to_dicts()
+
+    @property
+    def table(self) -> pyarrow.Table:
+        """The rows as an Arrow table. Raises ValueError where they were written to a file."""
+        return self._memory().to_arrow()
+
+    def to_pandas(self) -> Any:
+        """The rows as a pandas DataFrame. Raises ValueError where they were written to a file."""
+        return self.table.to_pandas()
+
+    def _memory(self) -> MemorySink:
+        if self._kept is None:
+            raise ValueError(f"the rows were written to {self.path}")
+        return self._kept
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return self.report.output_rows
+
+    def __repr__(self) -> str:
+        report = self.report
+        where = f" in {self.path}" if self.path is not None else ""
+        return f"<RunResult: {report.output_rows} rows{where}, {report.failed_rows} failed, {report.calls} calls>"
