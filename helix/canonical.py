@@ -14,8 +14,8 @@ _HASHED = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",",
 
 
 def to_json_text(value: Any) -> str:
-    """JSON as prompts, CSV cells and JSONL lines show it: keys in their own order, a space after `,` and `:`, no escapes
-    beyond those that JSON needs.
+    """JSON as CSV cells and JSON lines show it: keys in their own order, a space after `,` and `:`, no escapes beyond
+    those that JSON needs.
 
     A lone surrogate in a text stays as it is; who writes the text as UTF-8 has to escape it.
     """
@@ -23,7 +23,7 @@ def to_json_text(value: Any) -> str:
 
 
 def canonical_text(value: Any) -> str:
-    """The canonical form as text: what a prompt shows for a record or a list, so that equal values share their prefix."""
+    """The canonical form as text: what a prompt shows for a record or a list, so that equal values share a prefix."""
     return _HASHED.encode(value)
 
 

@@ -55,7 +55,7 @@ JSON_VALUES = st.recursive(
     max_leaves=6,
 )
 TYPES = st.recursive(
-    st.sampled_from([TEXT, INT, FLOAT, BOOL, JSON, TABLE, Choice(("x", 'y"', "ไทย, ,")), Record(())]),
+    st.sampled_from([TEXT, INT, FLOAT, BOOL, JSON, Optional(JSON), TABLE, Choice(("x", 'y"', "ไทย, ,")), Record(())]),
     lambda inner: (
         st.builds(ListOf, inner | st.builds(optional, inner))
         | st.lists(inner | st.builds(optional, inner), min_size=1, max_size=3).map(

@@ -89,6 +89,7 @@ class ArrowEncoder:
         if len(self._pieces):
             self._writer.write_batch(self._pieces.take())
         self._writer.close()
+        self._tap.closed_off = True
 
     def drop(self) -> None:
         """Close the writer without letting it write an end: what was cut off must not look whole."""

@@ -18,9 +18,12 @@ from typing import Any
 from helix.executor.tables.json_values import decimal_number, finite
 from helix.executor.tables.rows import Unfit
 from helix.executor.tables.strict_json import loads
+from helix.types import JSON, TABLE, Optional, Record
 
 TYPE_KEY = b"helix.type"
-JSON_TEXT = frozenset({b"json", b"table", b"table?", b"{  }", b"{  }?"})
+# The types whose values are kept as JSON text.
+_KEPT_AS_JSON = (JSON, TABLE, Record(()))
+JSON_TEXT = frozenset(str(form).encode() for kind in _KEPT_AS_JSON for form in (kind, Optional(kind)))
 
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _EPOCH = datetime.datetime(1970, 1, 1)

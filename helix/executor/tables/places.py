@@ -182,7 +182,8 @@ class _Quiet(io.RawIOBase):
         return len(data)
 
     def flush(self) -> None:
-        if not self.broken:
+        # A stream flushes once more when it is thrown away, when what it writes to may be closed.
+        if not self.broken and not self._to.closed:
             try:
                 self._to.flush()
             except BrokenPipeError:
