@@ -326,10 +326,9 @@ class LogicalPlan:
     @property
     def scan(self) -> Scan:
         """The operator that reads the input table."""
-        relation: Node = self.sink.rows
-        while not isinstance(relation, Scan):
-            relation = relation.rows  # type: ignore[attr-defined]
-        return relation
+        first = spine(self.sink.rows)[0]
+        assert isinstance(first, Scan)
+        return first
 
 
 # --- walking ------------------------------------------------------------------------------------------------------
@@ -349,6 +348,14 @@ def topological(root: Node) -> tuple[Node, ...]:
             stack.append((node, True))
             stack.extend((child, False) for child in reversed(node.inputs))
     return tuple(order.values())
+
+
+def spine(top: Relation) -> tuple[Relation, ...]:
+    """The relations that one is made from, the one that reads nothing first and itself last."""
+    found = [top]
+    while isinstance(rows := getattr(found[-1], "rows", None), Relation):
+        found.append(rows)
+    return tuple(reversed(found))
 
 
 def readable(name: str) -> bool:

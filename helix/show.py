@@ -66,6 +66,7 @@ from helix.logical import (
     body_nodes,
     encode,
     readable,
+    spine,
     topological,
 )
 from helix.schema import Column, has_default
@@ -105,7 +106,7 @@ def plan_text(plan: LogicalPlan, *, width: int | None = None, color: bool = Fals
 
 def _plan_lines(plan: LogicalPlan) -> Iterator[_Line]:
     sink = plan.sink
-    relations = _spine(sink.rows)
+    relations = spine(sink.rows)
     nodes = tuple(node for node in topological(sink) if node != sink)
     labels = Labels(nodes, (sink.columns, (("", value) for value in sink.also)), relations)
     columns = _list(_given(name, value, labels) for name, value in sink.columns)
@@ -115,14 +116,6 @@ def _plan_lines(plan: LogicalPlan) -> Iterator[_Line]:
         depth = len(relations) - level
         yield from _steps(nodes, labels, level, depth)
         yield _Line(depth, tuple(_relation(relations[level], labels)))
-
-
-def _spine(top: Relation) -> tuple[Relation, ...]:
-    """The relations of a plan, the one that reads nothing first."""
-    found = [top]
-    while isinstance(rows := getattr(found[-1], "rows", None), Relation):
-        found.append(rows)
-    return tuple(reversed(found))
 
 
 def _steps(nodes: tuple[Node, ...], labels: Labels, level: int, depth: int) -> Iterator[_Line]:

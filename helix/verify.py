@@ -39,6 +39,7 @@ from helix.logical import (
     body_nodes,
     list_of,
     readable,
+    spine,
     topological,
 )
 from helix.schema import Column, has_default
@@ -70,13 +71,10 @@ def _broken(node: Node, what: str) -> PlanError:
 
 def _chain(sink: Sink) -> tuple[Relation, ...]:
     """The relations from the input table to the sink, the table first."""
-    found: list[Relation] = [sink.rows]
-    while not isinstance(found[-1], Scan):
-        rows = getattr(found[-1], "rows", None)
-        if not isinstance(rows, Relation):
-            raise _broken(found[-1], "the rows of a plan come from a Scan")
-        found.append(rows)
-    return tuple(reversed(found))
+    chain = spine(sink.rows)
+    if not isinstance(chain[0], Scan):
+        raise _broken(chain[0], "the rows of a plan come from a Scan")
+    return chain
 
 
 class _Scope:
