@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from helix.dsl.merge import Merged, blocks_of, merge
@@ -65,10 +65,15 @@ def emit(trace: Trace, span: Span | None) -> Workflow:
 def _name_all(trace: Trace, merged: Merged) -> None:
     """Gives every binding its name: first those asked for, then the others in the order of the program."""
     taken = {param.name: "an input" for param in trace.params} | dict.fromkeys(trace.declarations, "declared")
-    bindings = list(dict.fromkeys(_bindings(trace.top)))
     if any(isinstance(item, GroupItem) for item in trace.top.items):
         taken["rows"] = "the list of a group's rows"
-    for binding in bindings:
+    _name_scope(trace.top, None, merged, taken)
+
+
+def _name_scope(block: Block, variable: Binding | None, merged: Merged, taken: dict[str, str]) -> None:
+    """Names what a block sets. The names inside a map are its own: two maps may use the same ones."""
+    found = list(_bindings(block)) if variable is None else [(variable, None), *_bindings(block)]
+    for binding, _ in found:
         root = merged.root(binding)
         if binding.explicit and binding.hint is not None and root.name != binding.hint:
             if binding.hint in taken:
@@ -76,30 +81,37 @@ def _name_all(trace: Trace, merged: Merged) -> None:
                 raise problem(message, "give this step another name", binding.span)
             root.name = binding.hint
             taken[binding.hint] = "a step"
-    for binding in bindings:
+    for binding, mapped in found:
         root = merged.root(binding)
         if root.name is None:
             root.name = free_name(root.hint, taken, "step")
             taken[root.name] = "a step"
+        if mapped is not None:
+            _name_scope(mapped.block, mapped.variable, merged, dict(taken))
 
 
-def _bindings(block: Block) -> Sequence[Binding]:
-    found: list[Binding] = []
+def _bindings(block: Block) -> Iterator[tuple[Binding, MapValue | None]]:
+    """What a block sets, in order, the insides of its maps left out; for a step that maps, how it does."""
     for item in block.items:
         match item:
-            case StepItem(binding=binding, value=value):
-                found.append(binding)
-                if isinstance(value, MapValue):
-                    found.append(value.variable)
+            case StepItem(binding=binding, value=MapValue() as value):
+                yield binding, value
+                continue
+            case StepItem(binding=binding) | SpreadItem(binding=binding):
+                yield binding, None
             case ChooseItem(joins=joins):
-                found.extend(joins.values())
+                yield from ((join, None) for join in joins.values())
             case RepeatItem(carried=carried):
-                found.extend(each.last for each in carried)
-            case SpreadItem(binding=binding):
-                found.append(binding)
+                yield from ((each.last, None) for each in carried)
         for inner in blocks_of(item):
-            found.extend(_bindings(inner))
-    return found
+            yield from _bindings(inner)
+
+
+def _all_names(block: Block, merged: Merged) -> Iterator[str]:
+    for binding, mapped in _bindings(block):
+        yield merged.root(binding).name or ""
+        if mapped is not None:
+            yield from _all_names(mapped.block, merged)
 
 
 # --- statements ---------------------------------------------------------------------------------------------------
@@ -109,7 +121,7 @@ class _Emitter:
     def __init__(self, trace: Trace, merged: Merged) -> None:
         self._trace = trace
         self._merged = merged
-        self._names = {param.name for param in trace.params} | {self._name(b) for b in _bindings(trace.top)}
+        self._names = {param.name for param in trace.params} | set(_all_names(trace.top, merged))
 
     def block(self, block: Block) -> tuple[Statement, ...]:
         """The statements of a block."""

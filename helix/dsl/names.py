@@ -15,7 +15,11 @@ _NAME = re.compile(r"[^\W\d]\w*")
 
 # Words that the language or its templates read as something else where a value could stand.
 RESERVED = frozenset(
-    ("and", "else", "false", "for", "in", "llm", "none", "not", "null", "or", "true", "when", "False", "None", "True")
+    {
+        *("false", "for", "llm", "not", "null", "true", "workflow", "False", "None", "True", "none"),
+        # Jinja2's own, which no prompt may use.
+        *("caller", "kwargs", "self", "super", "varargs"),
+    }
 )
 _BUILT_IN = frozenset((*FUNCTIONS, *ALIASES))
 
