@@ -130,8 +130,13 @@ def usable_cores() -> int:
 
 
 def _environment() -> dict[str, str]:
-    """The parent's, without keys, and with the folder of a helix that is not installed but run from its sources."""
+    """The parent's, without keys, and with the folder of a helix that is not installed but run from its sources.
+
+    Threads that wait for one another sleep instead of spinning: on two cores beside a busy process, spinning ones
+    decoded 1 to 27 tokens a second, sleeping ones 28 to 64; alone it costs about a quarter.
+    """
     environment = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}
+    environment.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     root = Path(helix.__file__).resolve().parent.parent
     if root.name not in ("site-packages", "dist-packages"):
         paths = [str(root), environment.get("PYTHONPATH", "")]

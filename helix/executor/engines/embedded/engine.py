@@ -1,19 +1,19 @@
 """The embedded engine: llama.cpp in a child process, by `xllamacpp`, called like any OpenAI-compatible server.
 
 `embedded` serves SmolLM2-135M-Instruct, whose weights are fetched on first use (see `weights`);
-`embedded:FILE.gguf` serves a file of your own. The model is tiny: it shows that a workflow runs, it does not show good
-answers.
+`embedded:FILE.gguf` serves a file of your own. The model is tiny: it shows that a workflow runs, it does not
+show good answers.
 
 One slot, whatever the concurrency: calls queue in the server. Slots share no prefix, so several of them compute a
 shared one several times. Measured on two cores, eight calls that share 1,080 tokens, 24 tokens of reply each: one
-slot 4.1 s and 1,185 prompt tokens computed; four slots 12.1 s and 4,452. With the prefix already there: 1.5 s and 2.1 s.
-Prompts that were pushed out of the slot are kept in `cache_mib` of memory: two prefixes of 1,090 tokens that take turns
-cost 0.1 s a call with it, 2.8 s without.
+slot 4.1 s and 1,185 prompt tokens computed; four slots 12.1 s and 4,452. With the prefix already there 1.5 s against
+2.1 s. Prompts that were pushed out of the slot are kept in `cache_mib` of memory: two prefixes of 1,090 tokens that
+take turns cost 0.1 s a call with it, 2.8 s without.
 
-Context: at most 8,192 tokens and at most what the model was trained for; 345 MB of memory with the default model, and
-`cache_mib` on top when it is full. Threads: the cores this process may use. Replies without a limit of their own stop
-after 1,024 tokens, as small models like to go on for ever. At temperature 0 replies repeat as long as the same part of
-a prompt was in the cache; a prefix that is computed anew can change the last bits of the logits.
+Context: at most 8,192 tokens and at most what the model was trained for; 345 MB of memory with the default model,
+and `cache_mib` on top when it is full. Threads: the cores this process may use. Replies without a limit of their own
+stop after 1,024 tokens, as small models like to go on for ever. At temperature 0 replies repeat as long as the same
+part of a prompt was in the cache; a prefix that is computed anew can change the last bits of the logits.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ CONTEXT = 8192
 MAX_TOKENS = 1024
 CACHE_MIB = 1024
 START_TIMEOUT = 120.0  # seconds; large files on slow disks take long
+DYING_LOOK, DYING_LOOKS = 0.02, 25  # seconds, and how often
 SPARE_CONNECTIONS = 8  # of the child's server: token counts must not wait behind calls
 
 
@@ -108,7 +109,7 @@ class EmbeddedEngine:
         try:
             return await server.generate(request)
         except EngineError as error:
-            raise self._explained(error) from None
+            raise await self._explained(error) from None
 
     async def count_tokens(self, request: Request) -> int:
         """The prompt's tokens by the model's own tokenizer and chat template."""
@@ -116,7 +117,7 @@ class EmbeddedEngine:
         try:
             return await server.count_tokens(request)
         except EngineError as error:
-            raise self._explained(error) from None
+            raise await self._explained(error) from None
 
     async def close(self) -> None:
         """Ends the child. Safe to call twice."""
@@ -134,11 +135,15 @@ class EmbeddedEngine:
             raise EngineError(f"{self._name} is not open", fatal=True)
         return self._server
 
-    def _explained(self, error: EngineError) -> EngineError:
+    async def _explained(self, error: EngineError) -> EngineError:
         """The error of a call, or the one that says that the child is gone, which is why."""
         child = self._child
-        if error.status is None and child is not None and not child.is_running():
-            return child.ended("ended while it was in use")
+        if error.status is None and error.retryable and child is not None:
+            # The connection is seen to end a moment before the process is.
+            for _ in range(DYING_LOOKS):
+                if not child.is_running():
+                    return child.ended("ended while it was in use")
+                await asyncio.sleep(DYING_LOOK)
         return error
 
     async def _weights(self) -> Path:

