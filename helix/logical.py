@@ -405,9 +405,12 @@ def list_of(kind: Type, sample: int) -> Type:
 
 
 def _digest(node: Node) -> str:
-    names = _content(type(node))
-    content = {name: encode(getattr(node, name)) for name in names if not _is_default(node, name)}
-    return hashlib.sha256(canonical_bytes([type(node).__name__, content])).hexdigest()[:16]
+    return hashlib.sha256(canonical_bytes([type(node).__name__, content(node)])).hexdigest()[:16]
+
+
+def content(record: Any) -> dict[str, Any]:
+    """The fields of an operator or another record of a plan as JSON, without those that take no part in its id."""
+    return {name: encode(getattr(record, name)) for name in _content(type(record)) if not _is_default(record, name)}
 
 
 def encode(value: Any) -> Any:
@@ -418,8 +421,7 @@ def encode(value: Any) -> Any:
     if isinstance(value, Node):
         return {"$": value.id}
     if is_dataclass(value) and not isinstance(value, type):
-        shown = {name: encode(getattr(value, name)) for name in _content(type(value)) if not _is_default(value, name)}
-        return {"@": type(value).__name__, **shown}
+        return {"@": type(value).__name__, **content(value)}
     if isinstance(value, tuple | list):
         return [encode(item) for item in value]
     if isinstance(value, Mapping):

@@ -11,7 +11,8 @@ from collections.abc import Iterable
 
 from helix.canonical import canonical_text
 from helix.errors import PlanError
-from helix.expr import Arg, Expr, Name, walk
+from helix.expr import Arg, Binary, Call, Expr, Name, Unary, children
+from helix.functions import FUNCTIONS
 from helix.logical import (
     Apply,
     Body,
@@ -46,6 +47,8 @@ from helix.schema import Column, has_default
 from helix.types import JSON, TEXT, ListOf, Record, Table, Type, fits, join, mismatch, required
 
 RESERVED = ("_row", "_error")
+_OPERATORS = frozenset(["and", "or", "==", "!=", "<", "<=", ">", ">=", "in", "+", "-", "*", "/"]) | {"not in"}
+_MAX_DEPTH = 200
 
 
 def verify(plan: LogicalPlan) -> None:
@@ -295,11 +298,26 @@ def _constant(node: Const, text: str, kind: Type) -> None:
 
 
 def _bound(node: Node, expressions: tuple[Expr, ...], args: tuple[Value, ...]) -> None:
-    for part in (part for expr in expressions for part in walk(expr)):
-        if isinstance(part, Name):
-            raise _broken(node, f"the name `{part.name}` is not bound")
-        if isinstance(part, Arg) and not 0 <= part.index < len(args):
-            raise _broken(node, f"it reads input {part.index} of {len(args)}")
+    """Checks expressions: inputs that are there, known operators, no deeper than Python can walk."""
+    stack = [(expr, 1) for expr in expressions]
+    while stack:
+        part, depth = stack.pop()
+        match part:
+            case Name(name=name):
+                raise _broken(node, f"the name `{name}` is not bound")
+            case Arg(index=index) if not 0 <= index < len(args):
+                raise _broken(node, f"it reads input {index} of {len(args)}")
+            case Unary(op=op) if op not in ("not", "-"):
+                raise _broken(node, f"`{op}` is not an operator")
+            case Binary(op=op) if op not in _OPERATORS:
+                raise _broken(node, f"`{op}` is not an operator")
+            case Call(function=function, args=given, named=named) if function in FUNCTIONS:
+                known = FUNCTIONS[function]
+                if named or not known.required <= len(given) <= len(known.parameters):
+                    raise _broken(node, f"`{function}` does not take {len(given) + len(named)} arguments")
+        if depth > _MAX_DEPTH:
+            raise _broken(node, f"an expression has more than {_MAX_DEPTH} levels")
+        stack.extend((each, depth + 1) for each in children(part))
 
 
 def _defaults(node: Scan, columns: tuple[Column, ...]) -> None:
