@@ -77,6 +77,7 @@ class OpenAIEngine:
         self._open_timeout = open_timeout
         self._client: AsyncOpenAI | None = None
         self._served = Served(model=model)
+        self._loading: EngineError | None = None
         self._limit = "max_tokens"
         self._refused: set[str] = set()
         self.notes: list[str] = []
@@ -99,8 +100,9 @@ class OpenAIEngine:
                 served = await self._ready()
         except TimeoutError:
             await self.close()
-            what = f"{self._name} gave no answer in {self._open_timeout:g} seconds"
-            raise EngineError(f"{what}; is the server running and ready?", fatal=True) from None
+            said = "" if self._loading is None else f" ({self._loading.message})"
+            what = f"{self._name} was not ready in {self._open_timeout:g} seconds{said}"
+            raise EngineError(f"{what}; is the server running and reachable?", fatal=True) from None
         except EngineError as error:
             await self.close()
             raise EngineError(error.message, status=error.status, fatal=True, kind=error.kind) from None
@@ -173,13 +175,15 @@ class OpenAIEngine:
         )
 
     async def _ready(self) -> Served:
-        """What is served; waits for a server that is still loading, as long as `open` may take."""
+        """What is served; waits for a server that is still loading or busy, as long as `open` may take."""
+        self._loading = None
         while True:
             try:
                 return await probe(self._fetch, self._base, self._name, self._model)
             except EngineError as error:
-                if error.status not in (425, 503):
+                if error.status != 425 and not error.overloaded:
                     raise
+                self._loading = error
             await asyncio.sleep(READY_PAUSE)
 
     async def _complete(self, request: Request, constrained: bool, limit: str) -> Reply:
@@ -219,9 +223,9 @@ class OpenAIEngine:
             return Reply(
                 text=text,
                 finish=FINISH.get(choice.get("finish_reason"), "other"),
-                prompt_tokens=usage.get("prompt_tokens"),
-                completion_tokens=usage.get("completion_tokens"),
-                cached_tokens=details.get("cached_tokens"),
+                prompt_tokens=_count(usage.get("prompt_tokens")),
+                completion_tokens=_count(usage.get("completion_tokens")),
+                cached_tokens=_count(details.get("cached_tokens")),
             )
         except (KeyError, IndexError, TypeError, AttributeError):
             pass
@@ -277,12 +281,21 @@ def _schema_key(schema: dict[str, Any] | None) -> str:
 
 
 def _text(content: Any) -> str:
-    """The text of a message: a text, null, or the list of parts that some servers send."""
-    if isinstance(content, str):
-        return content
+    """The text of a message: a text, null, or the list of parts that some servers send.
+
+    Half of a surrogate pair, which no file can hold, becomes U+FFFD.
+    """
     if content is None:
         return ""
-    return "".join(part["text"] for part in content if part.get("type", "text") == "text")
+    if not isinstance(content, str):
+        content = "".join(part["text"] for part in content if part.get("type", "text") == "text")
+    if not content.isascii() and any("\ud800" <= char <= "\udfff" for char in content):
+        content = content.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return str(content)
+
+
+def _count(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _split(base_url: str) -> SplitResult:

@@ -73,7 +73,7 @@ def load_rules(path: str | Path) -> tuple[tuple[Rule, ...], Settings]:
     it.
     """
     try:
-        text = Path(path).read_bytes().decode("utf-8-sig")
+        text = Path(path).expanduser().read_bytes().decode("utf-8-sig")
     except OSError as error:
         raise OptionError(f"{path}: cannot read the scripted replies: {error.strerror or error}") from None
     except UnicodeDecodeError as error:

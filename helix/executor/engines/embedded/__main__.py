@@ -31,18 +31,18 @@ def main() -> int:
     threading.Thread(target=_end_with_input, daemon=True).start()
     threading.Thread(target=_end_with_parent, args=(parent,), daemon=True).start()
     try:
-        address = _served(settings)
+        server = _served(settings)
     except Exception as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
         return 1
-    report.write(json.dumps({"address": address}) + "\n")
+    report.write(json.dumps({"address": server.listening_address}) + "\n")
     report.close()
-    threading.Event().wait()
+    threading.Event().wait()  # the server ends with its last reference, which is here
     return 0
 
 
-def _served(settings: dict[str, Any]) -> str:
-    """Loads the model and starts to serve it; gives the address."""
+def _served(settings: dict[str, Any]) -> Any:
+    """Loads the model and starts to serve it."""
     import xllamacpp
 
     params = xllamacpp.CommonParams()
@@ -61,9 +61,7 @@ def _served(settings: dict[str, Any]) -> str:
     params.ui = False
     params.endpoint_slots = False
     params.verbosity = 2  # warnings and errors: a line per request would be a gigabyte in a long run
-    # Kept for as long as the process lives: the server ends with its last reference.
-    globals()["_server"] = server = xllamacpp.Server(params)
-    return str(server.listening_address)
+    return xllamacpp.Server(params)
 
 
 def _end_with_input() -> None:
