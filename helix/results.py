@@ -32,9 +32,14 @@ class StepReport:
 
 @dataclass(slots=True, kw_only=True)
 class RunReport:
-    """What a run took. `stopped` says why it ended early; `notes` are things a person should know once."""
+    """What a run took. `stopped` says why it ended early; `notes` are things a person should know once.
+
+    `rows` are the input rows begun, `done_rows` those of them that are through their last step before a `group`, `sort`
+    or the output, `output_rows` the rows of the result. `errors` holds the first failed rows: row, step, kind, message.
+    """
 
     rows: int = 0
+    done_rows: int = 0
     output_rows: int = 0
     failed_rows: int = 0
     seconds: float = 0.0

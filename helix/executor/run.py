@@ -229,12 +229,23 @@ class Run:
         for engine, _, _ in engines.values():
             await engine.close()
 
+    @property
+    def running(self) -> bool:
+        """Whether rows are on their way."""
+        return self._over is not None and not self._over.done()
+
+    @property
+    def in_flight(self) -> int:
+        """How many calls are being made right now."""
+        return self._dispatcher.in_flight
+
     def interrupt(self) -> None:
         """Makes no further call and lets those in flight finish."""
         self.report.interrupted = True
         self._stop("interrupted", False)
 
     def _tell(self) -> None:
+        self.report.done_rows = self._stages[0].released
         if self._progress is not None:
             self._progress(self.report)
 

@@ -97,6 +97,11 @@ class Stage:
         """Whether no row is in the stage and none will come."""
         return self.scope.closed or (self._source.over and self._active == 0 and not self._finished)
 
+    @property
+    def released(self) -> int:
+        """How many rows have gone through."""
+        return self._due
+
     def close(self) -> None:
         """Nobody wants the rows any more."""
         self.scope.closed = True

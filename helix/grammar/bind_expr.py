@@ -85,7 +85,7 @@ def constant_value(context: Context, scope: Scope, expr: Expr, what: str) -> Any
 
 
 def _is_declared(context: Context, part: Expr) -> bool:
-    return isinstance(part, Call) and part.function in context.functions
+    return isinstance(part, Call) and part.function in context.callables
 
 
 def _folded(context: Context, bound: Expr, span: Span | None) -> Value:
@@ -247,7 +247,8 @@ class _Binder:
             for param, (arg, kind) in zip(declared.params, bound, strict=False):
                 if not fits(kind, param.type):
                     self._mismatch(f"`{name}` takes {param.type} as `{param.name}`, found {kind}", arg)
-            return replace(expr, args=tuple(arg for arg, _ in bound), named=()), declared.returns
+            call = replace(expr, function=self._context.qualified(name), args=tuple(arg for arg, _ in bound), named=())
+            return call, declared.returns
         function = FUNCTIONS.get(name)
         if function is not None:
             args = self._arguments(expr, name, function.parameters, function.required, {})

@@ -116,8 +116,6 @@ def _bind_use(context: Context, scope: Scope, call: Call, label: str) -> Value:
     for param, arg in zip(workflow.params, args, strict=True):
         inner_scope.define(inner, param.name, arg, param.span)
     declare(inner, inner_scope, workflow)
-    for name, function in inner.functions.items():
-        context.functions.setdefault(name, function)
     steps, outputs = split_output(context, workflow)
     inner_scope.later = later_steps(steps)
     bind_statements(inner, inner_scope, steps, where="in a workflow that another uses", instead=None)

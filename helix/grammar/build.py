@@ -8,6 +8,7 @@ from lark import Token, Tree
 from lark.visitors import Transformer_NonRecursive, v_args
 
 from helix.errors import ParseError, SourceError, TemplateError, name_help
+from helix.evaluate import is_number
 from helix.expr import Binary, Call, Expr, Field, Index, ListExpr, Literal, Name, RecordExpr, Unary
 from helix.grammar.strings import block_value, string_value, template_value
 from helix.span import Source, Span
@@ -356,7 +357,7 @@ class _Transformer(Transformer_NonRecursive):  # type: ignore[type-arg]
 
     def unary(self, meta: Any, children: Children) -> Expr:
         op, operand = str(children[0]), children[1]
-        if op == "-" and isinstance(operand, Literal) and isinstance(operand.value, int | float):
+        if op == "-" and isinstance(operand, Literal) and is_number(operand.value):
             return Literal(value=-operand.value, span=self._span(meta))
         return Unary(op=op, operand=operand, span=self._span(meta))
 

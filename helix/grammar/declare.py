@@ -227,9 +227,9 @@ def _tool(context: Context, scope: Scope, tool: ToolDecl) -> Tool:
     elif not tool.target.startswith("sqlite:"):
         context.error(BindError(f'a sql tool reads "sqlite:file", found "{tool.target}"', tool.span))
     made = Tool(
-        name=tool.name,
+        name=context.qualified(tool.name),
         origin="sql" if tool.origin == "sql" else "python",
-        target=tool.target,
+        target=_database(context, tool.target) if tool.origin == "sql" else tool.target,
         params=params,
         returns=tool.returns,
         effects="read" if tool.origin == "sql" else "unknown",
@@ -244,6 +244,13 @@ def _tool(context: Context, scope: Scope, tool: ToolDecl) -> Tool:
         if made.effects not in ("read", "pure"):
             context.error(BindError("sql tools are read-only", tool.span, "write `effects read`"))
     return made
+
+
+def _database(context: Context, target: str) -> str:
+    """A database named relative to a sub-workflow's folder, as the outermost workflow names it."""
+    path = PurePosixPath(target.removeprefix("sqlite:"))
+    inner = _inside(context, context.folder) if context.namespace and target.startswith("sqlite:") else None
+    return target if inner is None or path.is_absolute() else f"sqlite:{(inner / path).as_posix()}"
 
 
 def _with_traits(context: Context, scope: Scope, made: Tool, tool: ToolDecl) -> Tool:
@@ -281,6 +288,7 @@ def _check_target(context: Context, target: str, declared: ToolDecl | FunctionDe
     if not _TARGET.fullmatch(target):
         message = f'"{target}" names no Python function'
         context.error(BindError(message, declared.span, 'write "module:function"'))
+    context.declare_callable(declared.name, target)
 
 
 def _use(context: Context, use: UseDecl) -> None:
@@ -302,8 +310,24 @@ def _use(context: Context, use: UseDecl) -> None:
         errors=context.errors,
         warnings=context.warnings,
         active=(*context.active, key),
+        namespace=_namespace(context, folder, use.path),
+        callables=context.callables,
     )
     context.uses[use.name] = (module, inner)
+
+
+def _namespace(context: Context, folder: Path | None, path: str) -> str:
+    """The path of a sub-workflow from the folder of the outermost workflow, so that it does not name the machine."""
+    inner = _inside(context, folder)
+    return path if inner is None else (inner / PurePosixPath(path).name).as_posix()
+
+
+def _inside(context: Context, folder: Path | None) -> PurePosixPath | None:
+    """A folder as seen from that of the outermost workflow; None where it is not below it."""
+    if folder is None or context.root is None:
+        return None
+    resolved, root = folder.resolve(), context.root.resolve()
+    return PurePosixPath(resolved.relative_to(root).as_posix()) if resolved.is_relative_to(root) else None
 
 
 def _given(context: Context, use: UseDecl) -> tuple[Workflow, Path | None, str] | None:

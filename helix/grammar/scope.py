@@ -24,9 +24,25 @@ class Warning:
     span: Span | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Callable:
+    """A Python function that a workflow declares: `module:name`, looked up in the folder of the file that says so.
+
+    `namespace` is the path of the sub-workflow that declares it, empty for the workflow itself, `name` its name there.
+    """
+
+    target: str
+    folder: Path | None
+    namespace: str
+    name: str
+
+
 @dataclass(slots=True, kw_only=True)
 class Context:
     """One workflow file while it is bound: its declarations, and where mistakes are collected.
+
+    `namespace` is empty for the workflow itself and the path of a sub-workflow: tools and functions of one name in two
+    files are two. `callables` are those of all files, by their qualified name.
 
     `broken` are the sub-workflows that could not be loaded: that is told once, not at each use. `active` are the files
     that are being used around this one.
@@ -46,6 +62,17 @@ class Context:
     broken: set[str] = field(default_factory=set)
     active: tuple[str, ...] = ()
     used: set[str] = field(default_factory=set)
+    namespace: str = ""
+    callables: dict[str, Callable] = field(default_factory=dict)
+
+    def qualified(self, name: str) -> str:
+        """The name of a tool or function among those of all files."""
+        return f"{self.namespace}#{name}" if self.namespace else name
+
+    def declare_callable(self, name: str, target: str) -> None:
+        """Notes a Python function, to be loaded before a run."""
+        made = Callable(target=target, folder=self.folder, namespace=self.namespace, name=name)
+        self.callables[self.qualified(name)] = made
 
     def error(self, error: SourceError) -> None:
         """Notes a mistake; binding goes on."""

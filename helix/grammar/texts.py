@@ -44,7 +44,7 @@ def quote_template(text: str) -> str:
 
 
 def block_token(text: str, depth: int) -> str | None:
-    """A text in triple quotes, its lines one level deeper than the one it begins on; None where it cannot be said so."""
+    """A text in triple quotes, its lines one level deeper than the first; None where a block cannot hold it exactly."""
     lines = text.split("\n")
     if _NOT_IN_BLOCK.search(text) or (len(lines) > 1 and any(line and not line.strip(" \t") for line in lines)):
         return None

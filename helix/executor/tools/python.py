@@ -54,6 +54,11 @@ def _module_file(folder: Path, name: str) -> Path | None:
     return None
 
 
+def load_module(path: Path) -> ModuleType:
+    """The module in a Python file, loaded once. Raises OptionError where it fails to load."""
+    return _module(path.resolve(), path.stem)
+
+
 def _module(path: Path, name: str) -> ModuleType:
     if path in _loaded:
         return _loaded[path]

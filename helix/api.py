@@ -1,0 +1,365 @@
+"""What can be done with a workflow: load, check, explain, run. The one place that joins grammar and executor."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from helix.errors import InputError, OptionError, near_match
+from helix.results import RunReport, RunResult
+
+if TYPE_CHECKING:
+    from helix.dsl import Workflow
+    from helix.executor.engines.base import Engine
+    from helix.executor.run import Run
+    from helix.executor.settings import RunSettings
+    from helix.executor.tables import RowSource, ScanReport
+    from helix.grammar.bind import Bound
+    from helix.syntax import Workflow as Syntax
+
+_Made = TypeVar("_Made")
+_SUFFIXES = (".helix",)
+
+
+def load(path: str | os.PathLike[str]) -> Workflow:
+    """The workflow in a `.helix` file. Raises InputError where it cannot be read, SourceErrors for its mistakes."""
+    from helix.dsl import Workflow
+    from helix.grammar.parse import parse
+
+    file = Path(path)
+    return Workflow(syntax=parse(read_workflow(file), str(file)), folder=file.parent, path=file)
+
+
+def load_python(path: str | os.PathLike[str], name: str | None = None) -> Workflow:
+    """The workflow in a Python file: the one of that name, or the only one there. The file is run to find it."""
+    from helix.dsl import Workflow
+    from helix.errors import name_help
+    from helix.executor.tools.python import load_module
+
+    file = Path(path)
+    if not file.is_file():
+        raise InputError(f"the workflow {file} does not exist")
+    found = {key: value for key, value in vars(load_module(file)).items() if isinstance(value, Workflow)}
+    if name is None and len(found) == 1:
+        return next(iter(found.values()))
+    if name is not None and name in found:
+        return found[name]
+    if name is not None:
+        raise OptionError(f"{file} has no workflow `{name}`; {name_help(name, found, 'workflows there')}")
+    if not found:
+        raise OptionError(f"{file} holds no workflow; mark a function with @hx.workflow")
+    raise OptionError(f"{file} holds several workflows ({', '.join(found)}); name one: {file}:{next(iter(found))}")
+
+
+def loads(text: str, *, name: str = "<workflow>", folder: str | os.PathLike[str] | None = None) -> Workflow:
+    """The workflow in a text. `folder` is where its tools and sub-workflows are looked up. Raises SourceErrors."""
+    from helix.dsl import Workflow
+    from helix.grammar.parse import parse
+
+    return Workflow(syntax=parse(text, name), folder=None if folder is None else Path(folder))
+
+
+def read_workflow(file: Path) -> bytes:
+    """The bytes of a workflow file. Raises InputError with a near match where there is no such file."""
+    try:
+        return file.read_bytes()
+    except FileNotFoundError:
+        siblings = sorted(each.name for each in file.parent.glob("*.helix")) if file.parent.is_dir() else []
+        near = near_match(file.name, siblings)
+        help = f"did you mean `{file.with_name(near)}`?" if near else None
+        raise InputError(f"the workflow {file} does not exist", help=help) from None
+    except OSError as error:
+        raise InputError(f"the workflow {file} cannot be read: {error.strerror}") from None
+
+
+def to_text(workflow: Workflow) -> str:
+    """The workflow as text, in the one layout of `helix fmt`."""
+    from helix.grammar.format import format_workflow
+
+    return format_workflow(workflow.syntax)
+
+
+def check(workflow: Workflow, *, set: Mapping[str, Any] | None = None) -> Bound:
+    """Binds a workflow: finds every mistake without a call. `set` gives constants other values.
+
+    Gives the bound plan with its warnings. Raises SourceErrors.
+    """
+    from helix.grammar.bind import bind
+
+    overrides = {name: value if isinstance(value, str) else _as_text(value) for name, value in (set or {}).items()}
+    return bind(workflow.syntax, folder=workflow.folder, overrides=overrides, modules=_modules(workflow))
+
+
+def explain(workflow: Workflow, *, set: Mapping[str, Any] | None = None, width: int | None = None) -> str:
+    """The plan of a workflow as text, and a summary of what it will do. Raises SourceErrors."""
+    from helix.show import plan_text
+    from helix.summary import plan_summary
+
+    plan = check(workflow, set=set).plan
+    return f"{plan_text(plan, width=width)}\n\n{plan_summary(plan)}"
+
+
+def run(workflow: Workflow, rows: Any = None, **options: Any) -> RunResult:
+    """Runs a workflow over a table and waits for it; the options are those of `arun`.
+
+    Inside a running event loop (a notebook) the run gets a thread and a loop of its own.
+    """
+    return _waited(arun(workflow, rows, **options))
+
+
+async def arun(
+    workflow: Workflow,
+    rows: Any = None,
+    *,
+    output: str | os.PathLike[str] | None = None,
+    engine: str | Engine | None = None,
+    model: str | None = None,
+    api_key: str | None = None,
+    set: Mapping[str, Any] | None = None,
+    settings: RunSettings | None = None,
+    input_format: str | None = None,
+    output_format: str | None = None,
+    quiet: bool = True,
+    **options: Any,
+) -> RunResult:
+    """Runs a workflow over a table.
+
+    `rows` is a path, `-` for standard input, an iterable of dicts, an Arrow table or a DataFrame; a workflow without
+    inputs may leave it out and runs once. With `output`, a path, the result is written there, else kept in memory.
+    `engine` is an address (the embedded engine by default) or an engine; `model` is the model for every llm step. They
+    override what the workflow says. `set` gives constants other values. `settings` or its fields as `options`
+    (`concurrency`, `call_timeout`, `max_failed`, ...) say how the run behaves.
+
+    Raises SourceErrors, InputError, OptionError and EngineError before the first call; what happens to rows afterwards
+    is in the rows and the report.
+    """
+    prepared = Prepared(
+        workflow,
+        rows,
+        output=output,
+        engine=engine,
+        model=model,
+        api_key=api_key,
+        set=set,
+        settings=_settings(settings, options),
+        input_format=input_format,
+        output_format=output_format,
+        quiet=quiet,
+    )
+    return await prepared.run()
+
+
+class Prepared:
+    """A run with everything checked that can be checked without an engine: workflow, options, input and functions."""
+
+    def __init__(
+        self,
+        workflow: Workflow,
+        rows: Any,
+        *,
+        output: str | os.PathLike[str] | None,
+        engine: str | Engine | None,
+        model: str | None,
+        api_key: str | None,
+        set: Mapping[str, Any] | None,
+        settings: RunSettings,
+        input_format: str | None,
+        output_format: str | None,
+        quiet: bool,
+    ) -> None:
+        from helix.executor.tables import open_rows
+
+        self.settings = settings
+        self.bound = check(workflow, set=set)
+        self._workflow = workflow
+        self._engine = engine
+        self._model = model
+        self._api_key = api_key
+        self._output = None if output is None else os.fspath(output)
+        self._output_format = output_format
+        self._quiet = quiet
+        self._callables = load_callables(workflow, self.bound)
+        columns = self.bound.plan.scan.columns
+        if rows is None and not columns:
+            rows = [{}]
+        elif rows is None:
+            names = ", ".join(column.name for column in columns)
+            raise OptionError(f"the workflow `{workflow.name}` has inputs ({names}), but no rows were given")
+        self.source: RowSource = open_rows(
+            rows, columns, format=input_format, on_bad_row=settings.on_bad_row, limit=settings.limit
+        )
+        self.scanned: ScanReport | None = None
+        self.active: Run | None = None
+        self.partial: str = ""
+
+    def scan(self) -> ScanReport:
+        """Reads the input once: malformed records are found before any call. Raises InputError."""
+        if self.scanned is None:
+            self.scanned = self.source.scan()
+        return self.scanned
+
+    async def run(
+        self,
+        *,
+        progress: Callable[[RunReport], None] | None = None,
+        started: Callable[[], None] | None = None,
+    ) -> RunResult:
+        """Runs to the end and commits the output. `started` is called once the engine is ready."""
+        from helix.executor.run import Run
+        from helix.executor.tables import MemorySink, open_sink
+
+        active: Run | None = None
+        sink: Any = None
+        try:
+            self.scan()
+            columns = tuple((name, value.type) for name, value in self.bound.plan.sink.columns)
+            if self._output is None:
+                sink = MemorySink(columns)
+            else:
+                sink = open_sink(self._output, columns, format=self._output_format)
+            self.active = active = Run(
+                self.bound.plan,
+                self.source,
+                sink,
+                self.settings,
+                open_engine=self._open_engine,
+                callables=self._callables,
+                folder=self._workflow.folder,
+                model=self._model,
+                progress=progress,
+            )
+            await active.start()
+            if started is not None:
+                started()
+            report = await active.finish()
+            self._finish(sink, report)
+        except asyncio.CancelledError:
+            # Stopped at once: what is finished is kept all the same.
+            if sink is not None and active is not None and sink.written:
+                self._keep_partial(sink)
+            raise
+        except BaseException:
+            if sink is not None:
+                sink.abort()
+            raise
+        finally:
+            if active is not None:
+                await active.close()
+            self.source.close()
+        kept = sink if isinstance(sink, MemorySink) else None
+        return RunResult(report, kept=kept, path=self._output)
+
+    def _finish(self, sink: Any, report: RunReport) -> None:
+        """Shows the output under its name; an interrupted run leaves what is done beside it."""
+        nothing_done = report.fatal and not any(step.completion_tokens or step.merged for step in report.steps.values())
+        if nothing_done and report.output_rows == report.failed_rows:
+            sink.abort()
+        elif report.interrupted and self._output not in (None, "-"):
+            self._keep_partial(sink)
+            report.notes.append(self.partial)
+        else:
+            sink.commit()
+
+    def _keep_partial(self, sink: Any) -> None:
+        if self._output in (None, "-"):
+            sink.commit()
+            return
+        assert self._output is not None
+        path = partial_path(self._output)
+        sink.keep_partial(path)
+        self.partial = f"the {sink.written} finished rows are in {path}"
+
+    def _open_engine(self, address: str | None) -> Engine:
+        from helix.executor.engines import open_engine
+
+        if self._engine is not None and not isinstance(self._engine, str):
+            return self._engine
+        return open_engine(self._engine or address, model=self._model, api_key=self._api_key, quiet=self._quiet)
+
+
+def partial_path(output: str) -> Path:
+    """Where the finished rows of an interrupted run go: `out.partial.jsonl` beside `out.jsonl`."""
+    path = Path(output)
+    return path.with_name(f"{path.stem}.partial{path.suffix}")
+
+
+def load_callables(workflow: Workflow, bound: Bound) -> dict[str, Callable[..., Any]]:
+    """The functions of a workflow's python tools and expressions, by their qualified names.
+
+    Functions given from Python are taken as they are; others are loaded from the folder of the workflow file and from
+    nowhere else. Raises OptionError for what is not there.
+    """
+    from helix.executor.tools.python import load_function
+
+    given = {"": workflow.callables} | {path: used.callables for path, used in _used(workflow).items()}
+    found: dict[str, Callable[..., Any]] = {}
+    for name, declared in bound.callables.items():
+        own = given.get(declared.namespace, {})
+        if declared.name in own:
+            found[name] = own[declared.name]
+            continue
+        folders = [] if declared.folder is None else [declared.folder]
+        found[name] = load_function(declared.target, folders)
+    return found
+
+
+def _used(workflow: Workflow) -> dict[str, Workflow]:
+    """The workflows that a workflow calls, those that they call among them, by path."""
+    found: dict[str, Workflow] = {}
+    stack = [workflow]
+    while stack:
+        for path, used in stack.pop().uses.items():
+            if path not in found:
+                found[path] = used
+                stack.append(used)
+    return found
+
+
+def _modules(workflow: Workflow) -> dict[str, Syntax]:
+    return {path: used.syntax for path, used in _used(workflow).items()}
+
+
+def _as_text(value: Any) -> str:
+    from helix.canonical import canonical_text
+
+    return canonical_text(value)
+
+
+def _settings(settings: RunSettings | None, options: Mapping[str, Any]) -> RunSettings:
+    from dataclasses import fields, replace
+
+    from helix.errors import name_help
+    from helix.executor.settings import RunSettings
+
+    known = [field.name for field in fields(RunSettings)]
+    for name in options:
+        if name not in known:
+            raise OptionError(f"unknown option `{name}`; {name_help(name, known, 'options')}")
+    return replace(settings or RunSettings(), **options)
+
+
+def _waited(work: Coroutine[Any, Any, _Made]) -> _Made:
+    """The result of a coroutine, from outside a loop or inside one."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    outcome: list[_Made] = []
+    failure: list[BaseException] = []
+
+    def run_apart() -> None:
+        try:
+            outcome.append(asyncio.run(work))
+        except BaseException as error:
+            failure.append(error)
+
+    thread = threading.Thread(target=run_apart, name="helix-run")
+    thread.start()
+    thread.join()
+    if failure:
+        raise failure[0]
+    return outcome[0]

@@ -1,0 +1,258 @@
+"""The command `helix`. Results go to standard output or a file, everything said to a person to standard error.
+
+Exit codes: 0 all rows well; 1 an internal error; 2 the workflow, the input or the options are wrong and nothing was
+done; 3 some rows failed or a limit was reached; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from helix import __version__
+from helix.errors import HelixError, InputError, OptionError
+
+if TYPE_CHECKING:
+    from helix.dsl import Workflow
+
+WRONG, FAILED, INTERRUPTED = 2, 3, 130
+_HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+_set = click.option(
+    "--set", "constants", multiple=True, metavar="NAME=VALUE", help="Give a constant of the workflow another value."
+)
+
+
+def main() -> None:
+    """The entry point: runs a command and turns what goes wrong into one message and an exit code."""
+    sys.exit(_guarded())
+
+
+def _guarded() -> int:
+    try:
+        result = cli.main(prog_name="helix", standalone_mode=False)
+        return result if isinstance(result, int) else 0
+    except click.exceptions.Abort:
+        return INTERRUPTED
+    except click.ClickException as error:
+        error.show()
+        return WRONG
+    except HelixError as error:
+        click.echo(error.render(), err=True)
+        return WRONG
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader is gone: nothing can be said to it, and Python must not try again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except Exception as error:
+        if os.environ.get("HELIX_DEBUG"):
+            raise
+        click.echo(f"internal error: {type(error).__name__}: {error}", err=True)
+        click.echo("  help: this is a fault of Helix; HELIX_DEBUG=1 shows where", err=True)
+        return 1
+
+
+@click.group(context_settings=_HELP)
+@click.version_option(__version__, prog_name="helix")
+def cli() -> None:
+    """Runs batches of multi-step LLM workflows as optimized query plans."""
+
+
+@cli.command()
+@click.argument("folder", type=click.Path(path_type=Path), default=Path())
+def init(folder: Path) -> None:
+    """Write a starter workflow and its rows into FOLDER (default: here).
+
+    \b
+    helix init triage
+    helix run triage/feedback.helix --input triage/feedback.jsonl
+    """
+    starter = Path(__file__).with_name("starter")
+    files = sorted(each for each in starter.iterdir() if each.is_file())
+    taken = [each.name for each in files if (folder / each.name).exists()]
+    if taken:
+        raise OptionError(f"{folder} already holds {', '.join(taken)}; nothing was written")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for each in files:
+            (folder / each.name).write_bytes(each.read_bytes())
+    except OSError as error:
+        raise OptionError(f"{folder} cannot be written: {error.strerror}") from None
+    workflow, rows = (folder / name for name in ("feedback.helix", "feedback.jsonl"))
+    click.echo(f"wrote {workflow} and {rows}; run it on the embedded model with\n")
+    click.echo(f"  helix run {workflow} --input {rows}")
+
+
+@cli.command()
+@click.argument("files", nargs=-1, required=True)
+@_set
+def check(files: tuple[str, ...], constants: tuple[str, ...]) -> int:
+    """Find mistakes in workflow FILES without running anything."""
+    from helix import api
+
+    wrong = 0
+    for file in files:
+        try:
+            bound = api.check(_load(file), set=_constants(constants))
+        except HelixError as error:
+            click.echo(error.render(), err=True)
+            wrong += 1
+            continue
+        for warning in bound.warnings:
+            place = f" ({warning.span})" if warning.span is not None else ""
+            click.echo(f"warning: {warning.message}{place}", err=True)
+        click.echo(f"{file}: ok", err=True)
+    return WRONG if wrong else 0
+
+
+@cli.command()
+@click.argument("files", nargs=-1, required=True)
+@click.option("--check", "only_check", is_flag=True, help="Change nothing; exit 3 where a file would change.")
+@click.option("--stdout", "to_stdout", is_flag=True, help="Print the text instead of writing the file.")
+def fmt(files: tuple[str, ...], only_check: bool, to_stdout: bool) -> int:
+    """Print workflow FILES in the one layout; a workflow in a Python file is printed as text.
+
+    \b
+    helix fmt support.helix
+    helix fmt --check *.helix
+    helix fmt support.py --stdout
+    """
+    from helix import api
+
+    changed = 0
+    for file in files:
+        text = api.to_text(_load(file))
+        if to_stdout:
+            click.echo(text, nl=False)
+            continue
+        if not file.endswith(".helix"):
+            raise OptionError(f"{file} is not a workflow file; --stdout prints it as one")
+        path = Path(file)
+        if path.read_bytes() == text.encode("utf-8"):
+            continue
+        changed += 1
+        if only_check:
+            click.echo(f"{file}: would change", err=True)
+        else:
+            _replace(path, text)
+            click.echo(f"{file}: changed", err=True)
+    return FAILED if only_check and changed else 0
+
+
+@cli.command()
+@click.argument("file")
+@_set
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="How to print the plan.")
+@click.option("--width", type=click.IntRange(40), help="Columns to fit into (default: those of the terminal).")
+def explain(file: str, constants: tuple[str, ...], form: str, width: int | None) -> None:
+    """Show what a workflow will do: its plan, step by step."""
+    from helix import api
+
+    workflow = _load(file)
+    if form == "json":
+        import json
+
+        from helix.plan_json import to_json
+
+        plan = api.check(workflow, set=_constants(constants)).plan
+        click.echo(json.dumps(to_json(plan), ensure_ascii=False, indent=2))
+        return
+    if width is None and sys.stdout.isatty():
+        import shutil
+
+        width = max(40, shutil.get_terminal_size().columns)
+    click.echo(api.explain(workflow, set=_constants(constants), width=width))
+
+
+@cli.command()
+@click.argument("file")
+@click.option(
+    "--input", "-i", "source", metavar="PATH", help="The rows: JSONL, CSV, Parquet, Arrow; `-` is standard input."
+)
+@click.option(
+    "--output",
+    "-o",
+    "target",
+    metavar="PATH",
+    default="-",
+    help="The result, by its suffix (default: JSONL on standard output).",
+)
+@click.option("--input-format", metavar="FORMAT", help="jsonl, json, csv, tsv, parquet or arrow, whatever the suffix.")
+@click.option("--output-format", metavar="FORMAT", help="jsonl, csv, tsv, parquet or arrow, whatever the suffix.")
+@click.option(
+    "--engine",
+    "-e",
+    metavar="ADDRESS",
+    envvar="HELIX_ENGINE",
+    help="embedded (default), embedded:FILE.gguf, http://HOST:PORT/v1, scripted[:FILE.toml].",
+)
+@click.option(
+    "--model",
+    "-m",
+    metavar="NAME",
+    envvar="HELIX_MODEL",
+    help="The model of every llm step, whatever the workflow says.",
+)
+@click.option("--concurrency", "-c", type=int, default=16, show_default=True, help="Calls in flight at once.")
+@_set
+@click.option("--limit", type=int, metavar="N", help="Only the first N rows of the input.")
+@click.option(
+    "--on-bad-row",
+    type=click.Choice(["stop", "keep"]),
+    default="stop",
+    show_default=True,
+    help="A malformed record: stop before any call, or keep it as a failed row.",
+)
+@click.option("--attempts", type=int, default=3, show_default=True, help="How often a call is attempted.")
+@click.option("--call-timeout", metavar="TIME", help="Time for one attempt of a call: 30s, 5m, or seconds.")
+@click.option("--run-timeout", metavar="TIME", help="Time for the whole run; what is not done then stays undone.")
+@click.option("--max-failed", metavar="N|P%", help="Stop once more rows than this have failed.")
+@click.option("--max-calls", type=int, metavar="N", help="Stop after so many calls.")
+@click.option("--max-tokens", type=int, metavar="N", help="Stop after so many tokens, prompts and replies together.")
+@click.option("--no-merge", is_flag=True, help="Make equal calls again instead of once.")
+@click.option("--quiet", "-q", is_flag=True, help="Say nothing but errors.")
+def run(file: str, source: str | None, target: str, constants: tuple[str, ...], quiet: bool, **options: Any) -> int:
+    """Run a workflow over a table.
+
+    \b
+    helix run support.helix --input tickets.csv --output replies.parquet
+    helix run support.helix -i tickets.jsonl -e http://127.0.0.1:8000/v1 -m llama-3.1-8b -c 64
+    """
+    from helix.command_run import run_command
+
+    return run_command(_load(file), source, target, constants=_constants(constants), quiet=quiet, **options)
+
+
+def _load(file: str) -> Workflow:
+    """The workflow that a file holds: a `.helix` file, or a Python file with one workflow in it, `file.py[:name]`."""
+    from helix import api
+
+    path, _, name = file.partition(":") if ".py" in file else (file, "", "")
+    if path.endswith(".py"):
+        return api.load_python(path, name or None)
+    return api.load(path)
+
+
+def _constants(given: tuple[str, ...]) -> dict[str, str]:
+    constants: dict[str, str] = {}
+    for each in given:
+        name, equals, value = each.partition("=")
+        if not equals or not name.strip():
+            raise OptionError(f"--set takes name=value, found `{each}`")
+        constants[name.strip()] = value
+    return constants
+
+
+def _replace(path: Path, text: str) -> None:
+    """Writes a file whole: beside it first, then in its place."""
+    beside = path.with_name(f".{path.name}.tmp")
+    try:
+        beside.write_text(text, encoding="utf-8", newline="")
+        beside.replace(path)
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror}") from None

@@ -1,0 +1,185 @@
+"""The command `helix run`: options to settings, Ctrl+C, progress and the closing words."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from typing import Any
+
+from helix.api import Prepared
+from helix.dsl import Workflow
+from helix.errors import OptionError
+from helix.executor.settings import RunSettings
+from helix.executor.tables import ScanReport
+from helix.progress import Progress, clean, count
+from helix.results import RunReport
+
+WELL, WRONG, FAILED, INTERRUPTED = 0, 2, 3, 130
+SHOWN_ERRORS = 5
+
+
+def run_command(
+    workflow: Workflow,
+    source: str | None,
+    target: str,
+    *,
+    constants: dict[str, str],
+    quiet: bool,
+    input_format: str | None,
+    output_format: str | None,
+    engine: str | None,
+    model: str | None,
+    call_timeout: str | None,
+    run_timeout: str | None,
+    max_failed: str | None,
+    no_merge: bool,
+    **settings: Any,
+) -> int:
+    """Runs a workflow and gives the exit code. Raises HelixError for what is wrong before the first call."""
+    failures, percent = _failures(max_failed)
+    prepared = Prepared(
+        workflow,
+        source,
+        output=target,
+        engine=engine,
+        model=model,
+        api_key=None,
+        set=constants,
+        settings=RunSettings(
+            call_timeout=_seconds("--call-timeout", call_timeout),
+            run_timeout=_seconds("--run-timeout", run_timeout),
+            max_failed=failures,
+            max_failed_percent=percent,
+            merge=not no_merge,
+            **settings,
+        ),
+        input_format=input_format,
+        output_format=output_format,
+        quiet=quiet,
+    )
+    speaker = _Speaker(quiet)
+    if not quiet:
+        for warning in prepared.bound.warnings:
+            speaker.say(f"warning: {warning.message}" + (f" ({warning.span})" if warning.span else ""))
+    scanned = prepared.scan()
+    speaker.input(scanned)
+    return asyncio.run(_run(prepared, scanned, speaker))
+
+
+async def _run(prepared: Prepared, scanned: ScanReport, speaker: _Speaker) -> int:
+    task = asyncio.current_task()
+    assert task is not None
+    presses = 0
+
+    def stop() -> None:
+        nonlocal presses
+        presses += 1
+        if presses == 1 and prepared.active is not None and prepared.active.running:
+            waiting = prepared.active.in_flight
+            speaker.say(f"stopping: waiting for {count(waiting, 'call')} in flight; Ctrl+C again stops at once")
+            prepared.active.interrupt()
+        else:
+            task.cancel()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop)
+    progress = Progress(scanned.rows, quiet=speaker.quiet)
+    try:
+        with progress:
+            result = await prepared.run(progress=progress.update, started=progress.start)
+    except asyncio.CancelledError:
+        speaker.say("interrupted" + _partial(prepared))
+        return INTERRUPTED
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+    speaker.report(result.report)
+    return _exit_code(result.report)
+
+
+def _partial(prepared: Prepared) -> str:
+    return f"; {prepared.partial}" if prepared.partial else ""
+
+
+def _exit_code(report: RunReport) -> int:
+    if report.interrupted:
+        return INTERRUPTED
+    if report.fatal and report.output_rows == report.failed_rows:
+        return WRONG
+    return FAILED if report.stopped is not None or report.failed_rows else WELL
+
+
+class _Speaker:
+    """Says things to the person, on standard error."""
+
+    def __init__(self, quiet: bool) -> None:
+        self.quiet = quiet
+
+    def say(self, text: str, *, always: bool = False) -> None:
+        """One line. Control characters in it, which a model or a table may have put there, are not sent on."""
+        if always or not self.quiet:
+            print(clean(text), file=sys.stderr, flush=True)
+
+    def input(self, scanned: ScanReport) -> None:
+        """What is wrong with the input, before the first call."""
+        if scanned.failed:
+            self.say(f"{scanned.failed} of {count(scanned.rows, 'row')} cannot be used and will not be called:")
+        for kind, number in scanned.errors.items():
+            index, error = scanned.first[kind]
+            self.say(f"  {kind}: {count(number, 'row')}, the first is row {index}: {error.message}")
+        for name in scanned.absent:
+            self.say(f"note: no row has the optional column `{name}`")
+
+    def report(self, report: RunReport) -> None:
+        """The closing words: what was done, what failed, why it ended early."""
+        for row, step, kind, message in report.errors[:SHOWN_ERRORS]:
+            where = f", step {step}" if step else ""
+            self.say(f"row {row}{where}: {kind}: {message}")
+        if report.failed_rows > SHOWN_ERRORS:
+            self.say(f"... {count(report.failed_rows, 'row')} failed in all; `_error` in the result says why")
+        for note in report.notes:
+            self.say(f"note: {note}")
+        for step, figures in report.steps.items():
+            if figures.truncated_prompts:
+                self.say(f"note: {count(figures.truncated_prompts, 'prompt')} of step {step} cut to fit the model")
+        if report.stopped is not None:
+            self.say(f"stopped early: {report.stopped}", always=report.fatal)
+        parts = [count(report.output_rows, "row")]
+        if report.failed_rows:
+            parts.append(f"{report.failed_rows:,} failed")
+        parts.append(count(report.calls, "call"))
+        if report.merged:
+            parts.append(f"{report.merged:,} more merged with equal ones")
+        tokens = report.total("prompt_tokens"), report.total("completion_tokens")
+        if any(tokens):
+            cached = report.total("cached_tokens")
+            parts.append(f"{tokens[0]:,} prompt tokens" + (f" ({cached:,} cached)" if cached else ""))
+            parts.append(f"{tokens[1]:,} generated")
+        self.say(f"{', '.join(parts)} in {report.seconds:.1f} s")
+
+
+def _failures(text: str | None) -> tuple[float | None, bool]:
+    """`--max-failed`: a number of rows, or a share of them."""
+    if text is None:
+        return None, False
+    try:
+        number = float(text.removesuffix("%"))
+    except ValueError:
+        raise OptionError(f"--max-failed takes a number of rows or a share such as 5%, found `{text}`") from None
+    return number, text.endswith("%")
+
+
+def _seconds(option: str, text: str | None) -> float | None:
+    from helix.grammar.declare import duration
+
+    if text is None:
+        return None
+    try:
+        seconds = duration(float(text))
+    except ValueError:
+        seconds = duration(text)
+    if seconds is None:
+        raise OptionError(f"{option} takes a time such as 30s, 5m or 90, found `{text}`")
+    return seconds

@@ -1,0 +1,84 @@
+"""How far a run is, on standard error: a live bar on a terminal, a line now and then elsewhere, nothing when quiet."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+from typing import Any
+
+from helix.results import RunReport
+
+# Where nobody watches a bar, a line after so many seconds is enough.
+LINE_EVERY = 15.0
+
+
+def clean(text: str) -> str:
+    """Text without control characters: what a model wrote must not move the cursor or colour the terminal."""
+    return "".join(char if char.isprintable() or char == "\n" else "?" for char in text)
+
+
+def count(number: int, noun: str) -> str:
+    """A number with its noun: `1 row`, `2,000 rows`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+class Progress:
+    """Shows the report of a run as it grows. `start` is called when the engine is ready."""
+
+    def __init__(self, rows: int, *, quiet: bool) -> None:
+        self._rows = rows
+        self._quiet = quiet
+        self._bar: Any = None
+        self._task: Any = None
+        self._began = time.monotonic()
+        self._last = self._began
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def start(self) -> None:
+        """Shows the bar."""
+        self._began = self._last = time.monotonic()
+        if self._quiet or not sys.stderr.isatty():
+            return
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+        from rich.progress import Progress as Bar
+
+        self._bar = Bar(
+            TextColumn("rows"),
+            BarColumn(bar_width=None),
+            MofNCompleteColumn(),
+            TextColumn("{task.description}"),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=Console(file=sys.stderr),
+            transient=True,
+            refresh_per_second=4,
+        )
+        self._task = self._bar.add_task("", total=self._rows)
+        self._bar.start()
+
+    def update(self, report: RunReport) -> None:
+        """Shows the figures as they are now."""
+        if self._quiet:
+            return
+        if self._bar is not None:
+            self._bar.update(self._task, completed=report.done_rows, description=self._figures(report))
+        elif time.monotonic() - self._last >= LINE_EVERY:
+            self._last = time.monotonic()
+            seconds = self._last - self._began
+            figures = f"{report.done_rows:,} of {count(self._rows, 'row')}, {self._figures(report)}"
+            print(f"{figures}, {seconds:.0f} s", file=sys.stderr, flush=True)
+
+    def _figures(self, report: RunReport) -> str:
+        failed = f", {report.failed_rows:,} failed" if report.failed_rows else ""
+        merged = f", {report.merged:,} merged" if report.merged else ""
+        return f"{count(report.calls, 'call')}{merged}{failed}"
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
