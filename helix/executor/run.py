@@ -9,13 +9,14 @@ from typing import Any
 
 from helix.errors import InputError
 from helix.executor.attempts import EngineCaller, Limits, Pause, ToolCaller
+from helix.executor.boundaries import Boundary, boundary_after
 from helix.executor.calls import Call, Dispatcher
 from helix.executor.compile import Compiler
 from helix.executor.engines.base import Capabilities, Engine
 from helix.executor.frame import Dataflow
 from helix.executor.operators import Operator
 from helix.executor.prompts import Prompt
-from helix.executor.segments import Boundary, Entry, Leaving, Stage, boundary_after
+from helix.executor.segments import Entry, Leaving, Stage
 from helix.executor.settings import RunSettings
 from helix.executor.steps import GenerateStep, InvokeStep, Shortener
 from helix.executor.tables import Row, RowSink, RowSource
@@ -225,6 +226,8 @@ class Run:
 
     async def close(self) -> None:
         """Closes the engines; safe to call at any time."""
+        for boundary in self._boundaries:
+            boundary.close()
         engines, self._engines = self._engines, {}
         for engine, _, _ in engines.values():
             await engine.close()
