@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from helix.errors import InputError, OptionError, near_match
+from helix.logical import Generate, every_node
 from helix.results import RunReport, RunResult
 
 if TYPE_CHECKING:
@@ -278,7 +279,15 @@ class Prepared:
 
         if self._engine is not None and not isinstance(self._engine, str):
             return self._engine
-        return open_engine(self._engine or address, model=self._model, api_key=self._api_key, quiet=self._quiet)
+        return open_engine(
+            self._engine or address, model=self._model or self._named(address), api_key=self._api_key, quiet=self._quiet
+        )
+
+    def _named(self, address: str | None) -> str | None:
+        """The one model that the workflow names for an address: steps that name none may use it too."""
+        calls = [node for node in every_node(self.bound.plan.sink) if isinstance(node, Generate)]
+        names = {call.model.name for call in calls if call.model.engine == address and call.model.name is not None}
+        return names.pop() if len(names) == 1 else None
 
 
 def partial_path(output: str) -> Path:

@@ -230,6 +230,8 @@ class Run:
             boundary.close()
         engines, self._engines = self._engines, {}
         for engine, _, _ in engines.values():
+            # What an engine found out on the way, such as a schema that it refused.
+            self.report.notes += [note for note in getattr(engine, "notes", ()) if note not in self.report.notes]
             await engine.close()
 
     @property
