@@ -99,8 +99,10 @@ class _Reader:
         except TypeError:
             return self._unknown(kind)
         origin, args = typing.get_origin(kind), typing.get_args(kind)
-        if origin is not None:
+        if origin is not None and args:
             return self._generic(kind, origin, args, inside)
+        # `typing.List` is `list` by another name.
+        kind = origin or kind
         if kind in _LISTS:
             return ListOf(JSON)
         if kind in _RECORDS:

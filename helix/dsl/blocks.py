@@ -23,7 +23,7 @@ from helix.dsl.trace import (
     Trace,
     current,
 )
-from helix.dsl.values import Value
+from helix.dsl.values import Value, kind_of
 from helix.errors import name_help
 from helix.expr import Expr
 
@@ -139,7 +139,7 @@ def choose(
 def _arm(trace: Trace, item: ChooseItem, condition: Expr | None, branch: Any) -> Any:
     if not callable(branch) or isinstance(branch, Value):
         help = "write `lambda: ...`, so that its steps belong to the branch"
-        raise problem(f"a branch is a function, found {type(branch).__name__}", help)
+        raise problem(f"a branch is a function, found {kind_of(branch)}", help)
     _parameters(branch, "a branch of `hx.choose`", 0)
     arm = Arm(condition=condition, block=Block("branch", trace.block, item))
     item.arms.append(arm)
@@ -262,7 +262,7 @@ def _python(expr: Expr) -> Any:
 def _parameters(function: Any, what: str, count: int | None = None) -> list[str]:
     """The parameters of a function of a block. Raises BindError where it is none, or takes another number of them."""
     if not callable(function) or isinstance(function, Value):
-        raise problem(f"{what} takes a function, found {type(function).__name__}", "write `lambda ...: ...`")
+        raise problem(f"{what} takes a function, found {kind_of(function)}", "write `lambda ...: ...`")
     if inspect.iscoroutinefunction(function):
         raise problem(f"the function of {what} is async", "write `def`: it is called once, to see its steps")
     try:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 OPEN = "\U0010f1e5"
 CLOSE = "\U0010f1e6"
 _MARKER = re.compile(f"{OPEN}hX(\\d+)\\.(\\d+){CLOSE}")
-_TRACE_OF_REPR = re.compile(f"{OPEN}<value (.*?)>{CLOSE}|\\\\U0010f1e5(.*?)\\\\U0010f1e6", re.DOTALL)
+_TRACE_OF_REPR = re.compile(f"(?:{OPEN}|\\\\U0010f1e5)<value (.*?)>(?:{CLOSE}|\\\\U0010f1e6)", re.DOTALL)
 
 
 def marker(trace: int, number: int) -> str:
@@ -57,7 +57,7 @@ def refuse_markers(text: str, where: str, help: str) -> str:
 def _literal(text: str) -> str:
     by_repr = _TRACE_OF_REPR.search(text)
     if by_repr:
-        name = by_repr[1] or "value"
+        name = by_repr[1]
         raise problem(
             f"a value is put in by `repr`, as `{{{name}!r}}` or `{{{name}=}}` do",
             f"write `{{{name}}}`; a value in quotes or as JSON is `{{hx.fn.json({name})}}`",

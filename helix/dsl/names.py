@@ -10,23 +10,18 @@ from helix.dsl.markers import refuse_markers
 from helix.dsl.places import problem
 from helix.functions import ALIASES, FUNCTIONS
 from helix.span import Span
+from helix.words import RESERVED
 
 _NAME = re.compile(r"[^\W\d]\w*")
 
-# Words that the language or its templates read as something else where a value could stand.
-RESERVED = frozenset(
-    {
-        *("false", "for", "llm", "not", "null", "true", "workflow", "False", "None", "True", "none"),
-        # Jinja2's own, which no prompt may use.
-        *("caller", "kwargs", "self", "super", "varargs"),
-    }
-)
+# What no step of the text form can be called: the words of expressions, and three that begin something else.
+REFUSED = RESERVED | {"for", "llm", "workflow"}
 _BUILT_IN = frozenset((*FUNCTIONS, *ALIASES))
 
 
 def is_name(text: str) -> bool:
     """Whether a text can name a step, an input or a declaration."""
-    return bool(_NAME.fullmatch(text)) and text.isidentifier() and text not in RESERVED
+    return bool(_NAME.fullmatch(text)) and text.isidentifier() and text not in REFUSED
 
 
 def checked_name(name: object, what: str, span: Span | None = None) -> str:
@@ -34,7 +29,7 @@ def checked_name(name: object, what: str, span: Span | None = None) -> str:
     if not isinstance(name, str):
         raise problem(f"the name of {what} is a text, found {type(name).__name__}", span=span)
     refuse_markers(name, f"the name of {what}", "a step has one name for all rows")
-    if name in RESERVED:
+    if name in REFUSED:
         raise problem(f"`{name}` is a word of the workflow language and cannot name {what}", span=span)
     if not is_name(name):
         help = "a name is made of letters, digits and `_`, and begins with no digit"

@@ -39,8 +39,13 @@ class BuiltIn:
                 break
             given.append(left.pop(parameter))
         for name in left:
-            help = name_help(name, known.parameters, "parameters")
-            raise problem(f"`{self.name}` cannot take `{name}` here", help)
+            if name not in known.parameters:
+                help = name_help(name, known.parameters, "parameters")
+                raise problem(f"`{self.name}` has no parameter `{name}`", help)
+            if name in known.parameters[: len(args)]:
+                raise problem(f"`{self.name}` is given `{name}` twice")
+            listed = ", ".join(known.parameters[: known.parameters.index(name)])
+            raise problem(f"`{self.name}` takes `{name}` only together with {listed}")
         if not known.required <= len(given) <= len(known.parameters):
             listed = ", ".join(known.parameters)
             wants = str(known.required) if known.required == len(known.parameters) else f"{known.required} or more"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import linecache
+import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from helix.span import Source, Span
 
 _PACKAGE = __name__.rpartition(".")[0]
 _MAX_FILES = 64
+_MAX_DECORATORS = 50
+_DEF = re.compile(r"\s*(async\s+)?def\b")
 
 # What a call's result becomes where that is not a name: the value of the function around it.
 _RETURNED = "return"
@@ -41,12 +44,15 @@ def here() -> Span | None:
 
 
 def function_span(function: Callable[..., Any]) -> Span | None:
-    """The line on which a function begins."""
+    """The line on which a function's `def` stands; None for a lambda, which is best shown in the call around it."""
     code = getattr(function, "__code__", None)
-    if not isinstance(code, CodeType):
+    if not isinstance(code, CodeType) or code.co_name == "<lambda>":
         return None
     source = Source(name=code.co_filename)
-    line = code.co_firstlineno
+    # The code of a decorated function begins with its decorators.
+    first = code.co_firstlineno
+    begins = (line for line in range(first, first + _MAX_DECORATORS) if _DEF.match(source.line(line)))
+    line = next(begins, first)
     text = source.line(line)
     start = len(text) - len(text.lstrip()) + 1
     return Span(source=source, line=line, column=start, end_line=line, end_column=max(len(text.rstrip()) + 1, start))

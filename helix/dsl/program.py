@@ -19,7 +19,7 @@ from helix.dsl.places import assigned_name, caller, function_span, here, problem
 from helix.dsl.tables import Output
 from helix.dsl.tools import check_arguments, parameters
 from helix.dsl.trace import Symbol, Trace, tracing
-from helix.dsl.values import Value
+from helix.dsl.values import Value, kind_of
 from helix.expr import Call, Expr
 from helix.syntax import Param, UseDecl
 from helix.syntax import Workflow as Syntax
@@ -190,7 +190,7 @@ class Workflow:
         with trace.active():
             returned = function(**{param.name: trace.input(param) for param in self._params})
             if not isinstance(returned, Output):
-                found = "nothing" if returned is None else type(returned).__name__
+                found = kind_of(returned)
                 help = "end it with `return hx.output(reply=reply)`"
                 raise problem(f"workflow `{self.name}` returns {found}, not its output", help, span)
             if returned.trace is not trace:

@@ -12,7 +12,7 @@ from helix.dsl.markers import refuse_markers
 from helix.dsl.names import checked_name
 from helix.dsl.places import assigned_name, here, problem
 from helix.dsl.trace import Symbol, Trace, current
-from helix.dsl.values import Value, is_constant
+from helix.dsl.values import Value, is_constant, kind_of
 from helix.expr import Call, Expr, Name
 from helix.syntax import HistoryPart, Let, Llm, MessagePart, ModelDecl, Option, PromptPart, UnorderedPart
 
@@ -196,7 +196,7 @@ def _listed(message: Any) -> Message:
     if isinstance(message, dict) and set(message) == {"role", "content"} and message["role"] in _ROLES:
         return Message("message", message["role"], (message["content"],))
     help = "write `hx.system(...)`, `hx.user(...)`, `hx.assistant(...)`, `hx.history(...)` or `hx.unordered(...)`"
-    raise problem(f"`messages` holds messages, found {type(message).__name__}", help)
+    raise problem(f"`messages` holds messages, found {kind_of(message)}", help)
 
 
 def _option(trace: Trace, name: str, value: Any) -> Option:

@@ -20,7 +20,7 @@ from typing import Literal as OneOf
 from helix.dsl.markers import marker, refuse_markers, split_markers
 from helix.dsl.names import free_name
 from helix.dsl.places import here, problem
-from helix.dsl.values import Value, describe, is_tstring
+from helix.dsl.values import Value, describe, is_tstring, kind_of
 from helix.expr import Binary, Call, Expr, ListExpr, Literal, Name, RecordExpr, transform
 from helix.span import Span
 from helix.syntax import Declaration, Keep, Limit, Llm, Param, Sort
@@ -265,7 +265,7 @@ class Trace:
             return RecordExpr(fields=tuple((name, self.lift(item)) for name, item in named), span=span)
         if hasattr(type(value), "model_fields"):
             return self.lift(value.model_dump(mode="json", by_alias=True))
-        found = f"`{value.__name__}`" if isinstance(value, type) or callable(value) else type(value).__name__
+        found = f"`{value.__name__}`" if hasattr(value, "__name__") else type(value).__name__
         help = "values are texts, numbers, bools, None, lists, dicts, dataclasses and pydantic models"
         raise problem(f"{found} cannot be a value of a workflow", help)
 
@@ -280,7 +280,7 @@ class Trace:
             pieces = self._tstring(value)
         else:
             help = "write a text, an f-string or a value of the workflow; several messages are `messages=[...]`"
-            raise problem(f"{what} is a text, found {type(value).__name__}", help)
+            raise problem(f"{what} is a text, found {kind_of(value)}", help)
         segments: list[Segment] = [Text(text=p) if isinstance(p, str) else Slot(value=p) for p in pieces]
         return template(*segments, span=span)
 
@@ -335,7 +335,7 @@ def shown(expr: Expr) -> Expr:
 
 def _key(key: object) -> str:
     if not isinstance(key, str):
-        raise problem(f"a field of a record is named by a text, found {type(key).__name__}")
+        raise problem(f"a field of a record is named by a text, found {kind_of(key)}")
     return refuse_markers(str(key), "the name of a field", "make a list of records, each with a field for the name")
 
 

@@ -17,8 +17,7 @@ from helix.unparse import unparse_expr
 if TYPE_CHECKING:
     from helix.dsl.trace import Trace
 
-_BRANCH = "for a branch write `hx.choose(condition, then=lambda: ..., otherwise=lambda: ...)` or `step.when(condition)`"
-_LOGIC = "conditions are joined with `hx.and_`, `hx.or_`, `hx.not_` (or `&`, `|`, `~`), membership is `hx.in_(a, b)`"
+_TRUTH = "a branch is `hx.choose(...)` or `step.when(...)`; conditions are `hx.and_`, `hx.or_`, `hx.not_`, `hx.in_`"
 
 
 class Value:
@@ -161,7 +160,7 @@ class Value:
     # --- what cannot be known before a row is there ---
 
     def __bool__(self) -> NoReturn:
-        self._refuse("the truth", f"{_BRANCH}; {_LOGIC}")
+        self._refuse("the truth", _TRUTH)
 
     def __len__(self) -> NoReturn:
         self._refuse("the length", "write `hx.length(value)`")
@@ -176,28 +175,29 @@ class Value:
         self._refuse("the last item", "write `hx.fn.reverse(value)`")
 
     def __hash__(self) -> NoReturn:
-        self._refuse("the hash", "use texts as keys of a dict; a branch on a value is `hx.choose(...)`")
+        message = f"`{describe(self._expr)}` is known only when a row is run, so it cannot be a key or in a set"
+        raise problem(message, "use texts as keys; a branch on a value is `hx.choose(...)`")
 
     def __int__(self) -> NoReturn:
-        self._refuse("the number", "write `hx.fn.int(value)`")
+        self._refuse("the value", "write `hx.fn.int(value)`")
 
     def __float__(self) -> NoReturn:
-        self._refuse("the number", "write `hx.fn.float(value)`")
+        self._refuse("the value", "write `hx.fn.float(value)`")
 
     def __index__(self) -> NoReturn:
-        self._refuse("the number", "write `hx.map(lambda item: ..., hx.fn.range(value))` to repeat something")
+        self._refuse("the value", "write `hx.map(lambda item: ..., hx.fn.range(value))` to repeat something")
 
     def __complex__(self) -> NoReturn:
-        self._refuse("the number", "write `hx.fn.float(value)`")
+        self._refuse("the value", "write `hx.fn.float(value)`")
 
     def __floor__(self) -> NoReturn:
-        self._refuse("the number", "write `hx.fn.int(value)` or `round(value)`")
+        self._refuse("the value", "write `hx.fn.int(value)` or `round(value)`")
 
     def __ceil__(self) -> NoReturn:
-        self._refuse("the number", "write `round(value)`")
+        self._refuse("the value", "write `round(value)`")
 
     def __trunc__(self) -> NoReturn:
-        self._refuse("the number", "write `hx.fn.int(value)`")
+        self._refuse("the value", "write `hx.fn.int(value)`")
 
     def _refuse(self, what: str, help: str) -> NoReturn:
         raise problem(f"{what} of `{describe(self._expr)}` is known only when a row is run", help)
@@ -286,6 +286,13 @@ def is_constant(value: object) -> bool:
     if is_dataclass(value) and not isinstance(value, type):
         return all(is_constant(getattr(value, each.name)) for each in fields(value))
     return not is_tstring(value)
+
+
+def kind_of(value: object) -> str:
+    """What something of Python is, for messages."""
+    if isinstance(value, Value):
+        return "a value of the workflow"
+    return "nothing" if value is None else type(value).__name__
 
 
 def is_tstring(value: object) -> bool:

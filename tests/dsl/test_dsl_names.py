@@ -11,7 +11,7 @@ from dsl_same import failure, steps
 
 import helix.dsl as hx
 from helix import syntax
-from helix.dsl.names import RESERVED
+from helix.dsl.names import REFUSED
 from helix.errors import SourceErrors
 from helix.grammar import parse as parse_module
 from helix.grammar.format import format_workflow
@@ -227,13 +227,13 @@ def words() -> list[str]:
     return sorted({*re.findall(r"[a-z]{2,}", grammar), "True", "False", "None", "none", "is", "loop", "self", "rows"})
 
 
-@pytest.mark.parametrize("word", [word for word in words() if word not in RESERVED])
+@pytest.mark.parametrize("word", [word for word in words() if word not in REFUSED])
 def test_a_word_that_is_not_reserved_can_be_a_name_in_the_text_form(word: str):
     plain = format_workflow(parse(EVERYWHERE.replace("??", "xyz")))
     assert format_workflow(parse(EVERYWHERE.replace("??", word))) == plain.replace("xyz", word)
 
 
-@pytest.mark.parametrize("word", sorted(RESERVED - {"workflow"}))
+@pytest.mark.parametrize("word", sorted(REFUSED - {"workflow"}))
 def test_a_reserved_word_cannot(word: str):
     plain = format_workflow(parse(EVERYWHERE.replace("??", "xyz")))
     try:
