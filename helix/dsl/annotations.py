@@ -10,14 +10,14 @@ from __future__ import annotations
 import collections.abc
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from enum import Enum
-from functools import reduce
+from functools import lru_cache, reduce
 from typing import Any
 
 from helix.dsl.markers import refuse_markers
-from helix.dsl.places import problem
+from helix.dsl.places import Names, function_span, names_here, problem
 from helix.span import Span
 from helix.types import (
     BOOL,
@@ -50,14 +50,17 @@ _HELP = (
 )
 
 
-def to_type(annotation: Any, what: str, span: Span | None = None) -> Type:
-    """The type of a workflow for one of Python. `what` names the place for messages; raises BindError for others."""
-    return _Reader(what, span).read(annotation, ())
+def to_type(annotation: Any, what: str, span: Span | None = None, names: Names | None = None) -> Type:
+    """The type of a workflow for one of Python. `what` names the place for messages; raises BindError for others.
+
+    `names` are known where the annotation stands (left out: where the caller is): local types refer to one another.
+    """
+    return _Reader(what, span, names).read(annotation, ())
 
 
-def hints_of(function: Callable[..., Any], names: Mapping[str, Any]) -> dict[str, Any]:
-    """The annotations of a function, those written as texts resolved also with the given local names."""
-    known: dict[str, Any] = dict(names)
+def hints_of(function: Callable[..., Any], names: Names) -> dict[str, Any]:
+    """The annotations of a function; those written as texts may use the names of the place that it is marked at."""
+    known: dict[str, Any] = dict(names.locals) if names.globals is function.__globals__ else {}
     closure = getattr(function, "__closure__", None) or ()
     for name, cell in zip(function.__code__.co_freevars, closure, strict=False):
         try:
@@ -68,16 +71,15 @@ def hints_of(function: Callable[..., Any], names: Mapping[str, Any]) -> dict[str
     try:
         return typing.get_type_hints(function, localns=known, include_extras=True)
     except NameError as error:
-        from helix.dsl.places import function_span
-
         message = f"an annotation of `{function.__name__}` uses `{error.name}`, which is not known there"
         raise problem(message, "define the type before the function", function_span(function)) from None
 
 
 class _Reader:
-    def __init__(self, what: str, span: Span | None) -> None:
+    def __init__(self, what: str, span: Span | None, names: Names | None) -> None:
         self._what = what
         self._span = span
+        self._names = names
 
     def read(self, kind: Any, inside: tuple[Any, ...]) -> Type:
         """The type; `inside` holds the records around it, so that one which holds itself is found."""
@@ -162,15 +164,23 @@ class _Reader:
             if [name for name, _ in named] == ["root"]:
                 return self.read(named[0][1], deeper)
             return self._record(named, deeper)
-        try:
-            hints = typing.get_type_hints(kind, include_extras=True)
-        except NameError as error:
-            message = f"{self._what}: a field of `{kind.__name__}` uses `{error.name}`, which is not known there"
-            raise problem(message, "define the type at the top of the file", self._span) from None
+        hints = self._hints(kind)
         if is_dataclass(kind):
             return self._record([(each.name, hints[each.name]) for each in fields(kind)], deeper)
         absent: frozenset[str] = getattr(kind, "__optional_keys__", frozenset())
         return self._record(hints.items(), deeper, absent)
+
+    def _hints(self, kind: type) -> dict[str, Any]:
+        try:
+            return typing.get_type_hints(kind, include_extras=True)
+        except NameError:
+            # A class inside a function may name others there.
+            names = self._names or names_here()
+        try:
+            return typing.get_type_hints(kind, localns=names.all(), include_extras=True)
+        except NameError as error:
+            message = f"{self._what}: a field of `{kind.__name__}` uses `{error.name}`, which is not known there"
+            raise problem(message, "define the type at the top of the file", self._span) from None
 
     def _record(self, named: Any, inside: tuple[Any, ...], absent: frozenset[str] = frozenset()) -> Type:
         read: dict[str, Type] = {}
@@ -211,9 +221,19 @@ def from_json(value: Any, annotation: Any) -> Any:
 
     Raises ValueError (pydantic's ValidationError) where the value does not fit.
     """
+    try:
+        adapter = _adapter(annotation)
+    except TypeError:
+        # Annotated[...] may hold what cannot be a key of the cache.
+        adapter = _adapter.__wrapped__(annotation)
+    return adapter.validate_python(value)
+
+
+@lru_cache(maxsize=256)
+def _adapter(annotation: Any) -> Any:
     from pydantic import TypeAdapter
 
-    return TypeAdapter(annotation).validate_python(value)
+    return TypeAdapter(annotation)
 
 
 def to_json(value: Any) -> Any:

@@ -6,7 +6,7 @@ import ast
 import linecache
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from types import CodeType, FrameType
@@ -35,6 +35,24 @@ def caller() -> FrameType | None:
     while frame is not None and _is_ours(frame):
         frame = frame.f_back
     return frame
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The names that the user's code has at a place."""
+
+    globals: Mapping[str, Any]
+    locals: Mapping[str, Any]
+
+    def all(self) -> dict[str, Any]:
+        """All names, local ones first."""
+        return {**self.globals, **self.locals}
+
+
+def names_here() -> Names:
+    """The names where the user's code is running."""
+    frame = caller()
+    return Names({}, {}) if frame is None else Names(frame.f_globals, dict(frame.f_locals))
 
 
 def here() -> Span | None:

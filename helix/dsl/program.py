@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import itertools
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import update_wrapper
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 from helix.dsl.annotations import from_json, is_structured
 from helix.dsl.emit import emit
 from helix.dsl.names import checked_name
-from helix.dsl.places import assigned_name, caller, function_span, here, problem
+from helix.dsl.places import Names, assigned_name, function_span, here, names_here, problem
 from helix.dsl.tables import Output
 from helix.dsl.tools import check_arguments, parameters
 from helix.dsl.trace import Symbol, Trace, tracing
@@ -66,7 +67,7 @@ class Workflow:
 
     @classmethod
     def of_function(
-        cls, function: Callable[..., Any], *, name: str | None = None, names: Mapping[str, Any] | None = None
+        cls, function: Callable[..., Any], *, name: str | None = None, names: Names | None = None
     ) -> Workflow:
         """The workflow that a function describes; `names` are those known where its annotations stand."""
         span = function_span(function)
@@ -81,7 +82,7 @@ class Workflow:
         made.folder = file.parent.resolve() if file.is_file() else Path.cwd()
         made.path = None
         made._function = function
-        made._params, _ = parameters(function, f"workflow `{made.name}`", names or {})
+        made._params, _ = parameters(function, f"workflow `{made.name}`", names or names_here())
         made._lock = threading.RLock()
         made._traced = None
         update_wrapper(made, function)
@@ -161,6 +162,7 @@ class Workflow:
             raise problem(f"workflow `{self.name}` cannot call itself", "a loop is written `hx.repeat(...)`")
         hint, span = assigned_name(), here()
         path = self._path_from(trace.owner)
+        path = next(p for p in _numbered(path) if trace.uses.get(p, self) is self)
         name = trace.declare(self, self.name, "workflow", lambda name: UseDecl(path=path, name=name, span=span))
         trace.uses[path] = self
         check_arguments(f"`{name}`", self.params, args, kwargs)
@@ -207,13 +209,18 @@ def workflow(function: Callable[..., Any] | None = None, *, name: str | None = N
 
     The function is called once, when the workflow is first explained or run, with symbolic values for its inputs.
     """
-    frame = caller()
-    names = {} if frame is None else dict(frame.f_locals)
+    names = names_here()
 
     def mark(function: Callable[..., Any]) -> Workflow:
         return Workflow.of_function(function, name=name, names=names)
 
     return mark if function is None else mark(function)
+
+
+def _numbered(path: str) -> Iterator[str]:
+    """The path, and others for workflows that a function made several of."""
+    yield path
+    yield from (f"{path}_{number}" for number in itertools.count(2))
 
 
 def _python(expr: Expr) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 from helix.dsl.annotations import from_json, hints_of, is_structured, to_json, to_type
 from helix.dsl.markers import refuse_markers
 from helix.dsl.names import beside_built_ins, checked_name
-from helix.dsl.places import assigned_name, caller, function_span, here, problem
+from helix.dsl.places import Names, assigned_name, function_span, here, names_here, problem
 from helix.dsl.trace import Trace, tracing
 from helix.dsl.values import Value, is_constant
 from helix.errors import name_help
@@ -24,9 +24,7 @@ from helix.types import JSON, TABLE, Optional, Type, optional
 _KINDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
-def parameters(
-    function: Callable[..., Any], what: str, names: Mapping[str, Any]
-) -> tuple[tuple[Param, ...], dict[str, Any]]:
+def parameters(function: Callable[..., Any], what: str, names: Names) -> tuple[tuple[Param, ...], dict[str, Any]]:
     """The parameters of a typed function in the syntax tree, and its annotations. An untyped one is a mistake."""
     span = function_span(function)
     hints = hints_of(function, names)
@@ -39,7 +37,7 @@ def parameters(
         checked_name(name, f"a parameter of {what}", span)
         if name not in hints:
             raise problem(f"parameter `{name}` of {what} has no type", f"write `{name}: str`", span)
-        kind = to_type(hints[name], f"parameter `{name}` of {what}", span)
+        kind = to_type(hints[name], f"parameter `{name}` of {what}", span, names)
         default: Expr | None = None
         if parameter.default is None:
             # That an optional input is null where it is left out needs no saying.
@@ -94,6 +92,11 @@ class Tool:
 
     __wrapped__: Callable[..., Any]
 
+    @property
+    def json_function(self) -> Callable[..., Any] | None:
+        """The function over JSON values, as a run calls it; None for a SQL tool."""
+        return self._function
+
     def _declared(self, trace: Trace) -> str:
         def make(name: str) -> ToolDecl:
             if self._function is not None:
@@ -125,6 +128,11 @@ class Function:
 
     __wrapped__: Callable[..., Any]
 
+    @property
+    def json_function(self) -> Callable[..., Any]:
+        """The function over JSON values, as a run calls it."""
+        return self._function
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         trace = tracing()
         if trace is None or is_constant([*args, *kwargs.values()]):
@@ -148,7 +156,7 @@ def tool(function: Callable[..., Any] | None = None, *, name: str | None = None,
     function gets and gives Python objects where its types say so (dataclasses, pydantic models, enums). Inside a
     workflow function each call makes a step.
     """
-    names = _local_names()
+    names = names_here()
 
     def mark(function: Callable[..., Any]) -> Tool:
         shown, params, returns, hints = _read(function, name, "tool", names)
@@ -170,7 +178,7 @@ def tool(function: Callable[..., Any] | None = None, *, name: str | None = None,
 
 def function(function: Callable[..., Any] | None = None, *, name: str | None = None) -> Any:
     """Marks a typed Python function as pure: it may be used inside expressions and prompts, and makes no step."""
-    names = _local_names()
+    names = names_here()
 
     def mark(function: Callable[..., Any]) -> Function:
         shown, params, returns, hints = _read(function, name, "function", names)
@@ -249,14 +257,14 @@ def adapted(function: Callable[..., Any], hints: dict[str, Any]) -> Callable[...
 
 
 def _read(
-    function: Callable[..., Any], name: str | None, word: str, names: Mapping[str, Any]
+    function: Callable[..., Any], name: str | None, word: str, names: Names
 ) -> tuple[str, tuple[Param, ...], Type, dict[str, Any]]:
     if not inspect.isfunction(function):
         raise problem(f"`@hx.{word}` marks a function, found {type(function).__name__}", "write a `def` with types")
     span = function_span(function)
     shown = checked_name(function.__name__ if name is None else name, f"a {word}", span)
     params, hints = parameters(function, f"{word} `{shown}`", names)
-    returns = to_type(hints["return"], f"the result of {word} `{shown}`", span) if "return" in hints else JSON
+    returns = to_type(hints["return"], f"the result of {word} `{shown}`", span, names) if "return" in hints else JSON
     return shown, params, returns, hints
 
 
@@ -293,9 +301,3 @@ def _trait(name: str, value: Any) -> Option:
         refuse_markers(value, f"trait `{name}`", "a tool has the same traits for all rows")
     word: Expr = Name(name=value, span=span) if name == "effects" and isinstance(value, str) else Literal(value=value)
     return Option(name=name, value=word, span=span)
-
-
-def _local_names() -> dict[str, Any]:
-    """The names where a decorator is written: annotations written as texts may use them."""
-    frame = caller()
-    return {} if frame is None else dict(frame.f_locals)
