@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 from helix.errors import ToolError
 from helix.expr import Arg, Binary, Call, Expr, Field, Index, ListExpr, Literal, RecordExpr, Unary
 from helix.functions import FUNCTIONS, ExpressionError, MissingValue
 from helix.types import found
+
+_ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "//": operator.floordiv,
+    "%": operator.mod,
+}  # fmt: skip
+# Python writes no int of more than 4300 digits as text.
+_MOST_BITS = 4096
 
 Evaluator = Callable[[Sequence[Any]], Any]
 Callables = Mapping[str, Callable[..., Any]]
@@ -120,14 +128,15 @@ def _negate(inner: Evaluator) -> Evaluator:
     return run
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> TypeGuard[int | float]:
+    """Whether a value is a number; a bool is none."""
     return value.__class__ is int or value.__class__ is float
 
 
 def _order(op: str, left: Any, right: Any) -> bool:
     if left is None or right is None:
         return False
-    both_numbers = _is_number(left) and _is_number(right)
+    both_numbers = is_number(left) and is_number(right)
     if not both_numbers and not (isinstance(left, str) and isinstance(right, str)):
         raise ExpressionError(f"`{op}` needs two numbers or two texts, found {found(left)} and {found(right)}")
     match op:
@@ -140,27 +149,23 @@ def _order(op: str, left: Any, right: Any) -> bool:
     return bool(left >= right)
 
 
-def _arithmetic(op: str, left: Any, right: Any) -> Any:
+def arithmetic(op: str, left: Any, right: Any) -> Any:
+    """`left op right` of numbers, or `+` of two texts or two lists; null where an operand is null."""
     if left is None or right is None:
         return None
     if op == "+" and left.__class__ is right.__class__ and left.__class__ in (str, list):
         return left + right
-    if not (_is_number(left) and _is_number(right)):
+    run = _ARITHMETIC.get(op)
+    if run is None or not (is_number(left) and is_number(right)):
         raise ExpressionError(f"`{op}` does not fit {found(left)} and {found(right)}")
     try:
-        match op:
-            case "+":
-                result = left + right
-            case "-":
-                result = left - right
-            case "*":
-                result = left * right
-            case _:
-                result = left / right
+        result = run(left, right)
     except (ZeroDivisionError, OverflowError) as error:
         raise ExpressionError(f"`{left} {op} {right}`: {error}") from None
     if result.__class__ is float and result - result != 0:
         raise ExpressionError(f"`{left} {op} {right}` is not a finite number")
+    if result.__class__ is int and result.bit_length() > _MOST_BITS:
+        raise ExpressionError(f"`{op}` gives an int of more than {_MOST_BITS} bits")
     return result
 
 
@@ -180,7 +185,7 @@ def _binary(op: str, left: Evaluator, right: Evaluator) -> Evaluator:
             return lambda args: not contains(right(args), left(args))
         case "<" | "<=" | ">" | ">=":
             return lambda args: _order(op, left(args), right(args))
-    return lambda args: _arithmetic(op, left(args), right(args))
+    return lambda args: arithmetic(op, left(args), right(args))
 
 
 def _call(name: str, args: list[Evaluator], declared: Callables) -> Evaluator:

@@ -17,38 +17,39 @@ from jinja2 import nodes
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from helix.errors import TemplateError, name_help
+from helix.evaluate import arithmetic, is_number
 from helix.expr import Binary, Call, Expr, Field, Index, ListExpr, Literal, Name, RecordExpr, Unary
-from helix.functions import ALIASES, FUNCTIONS, to_text
+from helix.functions import ALIASES, FUNCTIONS, ExpressionError, to_text
 from helix.span import Span
 
 Place = Callable[[int, int], Span | None]
 
-_KEPT = [
-    "batch",
-    "capitalize",
-    "dictsort",
-    "groupby",
-    "indent",
-    "items",
-    "map",
-    "reject",
-    "rejectattr",
-    "select",
-    "selectattr",
-    "slice",
-    "title",
-    "truncate",
-    "wordcount",
-    "wordwrap",
-    "center",
-]
+_KEPT = (
+    "batch", "capitalize", "dictsort", "groupby", "indent", "items", "map", "reject", "rejectattr", "select",
+    "selectattr", "slice", "title", "truncate", "wordcount", "wordwrap", "center",
+)  # fmt: skip
 _COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "lteq": "<=", "gt": ">", "gteq": ">=", "in": "in", "notin": "not in"}
 _ARITHMETIC: dict[type[nodes.Node], str] = {nodes.Add: "+", nodes.Sub: "-", nodes.Mul: "*", nodes.Div: "/"}
+_REFUSED = re.compile("[\0\ud800-\udfff]")
 _PARAMETERS = {name: function.parameters for name, function in FUNCTIONS.items()}
+
+
+# The widest that a filter may make a text or a list, so that no template fills the memory.
+_LARGEST = 100_000
+MAX_DEPTH = 100
 
 
 class _Environment(ImmutableSandboxedEnvironment):
     """Fields and items of JSON values only: no attribute of a Python object can be reached."""
+
+    # Operators mean in a block what they mean in a slot: `"a" * 9` and `"%s" % x` are no arithmetic.
+    intercepted_binops = frozenset(("+", "-", "*", "/", "//", "%", "**"))
+
+    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
+        for value in (left, right):
+            if isinstance(value, jinja2.Undefined):
+                str(value)  # raises the error that names it
+        return arithmetic(operator, left, right)
 
     def getattr(self, obj: Any, attribute: str) -> Any:
         return self.getitem(obj, attribute)
@@ -94,6 +95,9 @@ def _listing(run: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(run)
     def filtered(*args: Any, **kwargs: Any) -> Any:
+        for given in (*args[1:], *kwargs.values()):
+            if isinstance(given, int) and given > _LARGEST:
+                raise ExpressionError(f"a filter takes numbers up to {_LARGEST}, found {given}")
         value = run(*args, **kwargs)
         return list(value) if isinstance(value, GeneratorType) else value
 
@@ -111,23 +115,19 @@ def _default(value: Any, fallback: Any = "", boolean: bool = False) -> Any:
 
 def compile_block(source: str) -> Callable[[dict[str, Any]], str]:
     """The function that renders a block from its variables; raises what Jinja2 raises."""
-    protected, restore = _protect(source)
-    compiled = environment().from_string(protected)
-    return lambda variables: restore(compiled.render(variables))
+    compiled = _compile(_parse(source, None))
+    return lambda variables: compiled.render(variables)
 
 
-def _protect(source: str) -> tuple[str, Callable[[str], str]]:
-    """Hides carriage returns from Jinja2, which would normalise them."""
-    if "\r" not in source:
-        return source, lambda text: text
-    mark = next(chr(code) for code in range(0xE000, 0xF8FF) if chr(code) not in source)
-    return source.replace("\r", mark), lambda text: text.replace(mark, "\r")
+def _compile(tree: nodes.Template) -> jinja2.Template:
+    made = environment()
+    return made.template_class.from_code(made, made.compile(tree), made.make_globals(None))
 
 
 def slot_expression(source: str, place: Place) -> Expr | None:
     """The expression of a `{{ ... }}`; None where only Jinja2 can say it. Raises TemplateError."""
     whole = place(0, len(source))
-    if not source.strip("{}- \t\r\n"):
+    if not source[2:-2].strip("- \t\r\n"):
         raise TemplateError("an empty slot", whole, "a literal `{{` is written `{{ '{{' }}`")
     tree = _parse(source, whole)
     output = tree.body[0] if len(tree.body) == 1 else None
@@ -141,18 +141,56 @@ def block_names(source: str, span: Span | None) -> tuple[str, ...]:
     from jinja2 import meta
 
     tree = _parse(source, span)
-    for node in tree.find_all(nodes.Node):
+    for node in _nodes(tree, span):
         _check(node, span)
+        if isinstance(node, nodes.Name) and node.name in ("self", "super", "caller", "varargs", "kwargs"):
+            raise TemplateError(f"a template block may not use `{node.name}`", span, "give the value another name")
+    try:
+        _compile(tree)
+    except (jinja2.TemplateError, SyntaxError, RecursionError) as error:
+        raise TemplateError(f"the template cannot be compiled: {error}", span) from None
     return tuple(sorted(meta.find_undeclared_variables(tree)))
 
 
 def _parse(source: str, span: Span | None) -> nodes.Template:
+    # Jinja2 would normalise carriage returns, so it gets a character in their place that the source does not hold.
+    mark = next(chr(code) for code in range(0xE000, 0xF8FF) if chr(code) not in source)
     try:
-        return environment().parse(_protect(source)[0])
+        tree = environment().parse(source.replace("\r", mark))
     except jinja2.TemplateSyntaxError as error:
         raise TemplateError(f"the template is malformed: {(error.message or '').rstrip('.')}", span) from None
     except RecursionError:
         raise TemplateError("the template is nested too deeply", span) from None
+    except ValueError:
+        raise TemplateError("a number of the template has too many digits", span) from None
+    for node in _nodes(tree, span):
+        if isinstance(node, nodes.TemplateData):
+            node.data = node.data.replace(mark, "\r")
+        elif isinstance(node, nodes.Const):
+            node.value = _constant(node.value, mark, span)
+    return tree
+
+
+def _nodes(tree: nodes.Node, span: Span | None) -> list[nodes.Node]:
+    """All nodes below one. Raises TemplateError where they are nested more deeply than Python code can be."""
+    found: list[nodes.Node] = []
+    level = [tree]
+    for _ in range(MAX_DEPTH):
+        level = [child for node in level for child in node.iter_child_nodes()]
+        if not level:
+            return found
+        found += level
+    raise TemplateError("the template is nested too deeply", span, "give parts of it steps of their own")
+
+
+def _constant(value: Any, mark: str, span: Span | None) -> Any:
+    if isinstance(value, float) and value - value != 0:
+        raise TemplateError("a number of the template is not finite", span)
+    if not isinstance(value, str):
+        return value
+    if refused := _REFUSED.search(value):
+        raise TemplateError(f"character U+{ord(refused[0]):04X} cannot stand in a template", span)
+    return value.replace(mark, "\r")
 
 
 _FORBIDDEN: dict[type[nodes.Node], tuple[str, str]] = {
@@ -177,6 +215,8 @@ def _check(node: nodes.Node, span: Span | None) -> None:
     if isinstance(node, nodes.Filter) and node.name not in environment().filters:
         known = environment().filters
         raise TemplateError(f"unknown filter `{node.name}`", span, name_help(node.name, known, "filters"))
+    if isinstance(node, nodes.Test) and node.name not in environment().tests:
+        raise TemplateError(f"unknown test `{node.name}`", span, name_help(node.name, environment().tests, "tests"))
     if isinstance(node, nodes.Getattr) and node.attr.startswith("__"):
         raise TemplateError(f"templates may not use `{node.attr}`", span)
 
@@ -223,9 +263,12 @@ class _Converter:
                 return self._record(items)
             case nodes.Filter():
                 return self._filter(node)
-            case nodes.Call(node=nodes.Name(name=name), args=args, kwargs=[], dyn_args=None, dyn_kwargs=None):
-                parts = self._all(args)
-                return None if parts is None else Call(function=name, args=parts, span=self._name_span(name))
+            case nodes.Call(node=nodes.Name(name=name), args=args, kwargs=kwargs, dyn_args=None, dyn_kwargs=None):
+                parts, given = self._all(args), self._all([keyword.value for keyword in kwargs])
+                if parts is None or given is None:
+                    return None
+                named = tuple((str(keyword.key), value) for keyword, value in zip(kwargs, given, strict=True))
+                return Call(function=name, args=parts, named=named, span=self._name_span(name))
         return self._operation(node)
 
     def _name_span_of_field(self, name: str) -> Span | None:
@@ -281,7 +324,7 @@ class _Converter:
                 return None if inner is None else Unary(op="not", operand=inner)
             case nodes.Neg(node=operand):
                 inner = self._expr(operand)
-                if isinstance(inner, Literal) and isinstance(inner.value, int | float):
+                if isinstance(inner, Literal) and is_number(inner.value):
                     return Literal(value=-inner.value)
                 return None if inner is None else Unary(op="-", operand=inner)
             case nodes.BinExpr(left=left, right=right) if type(node) in _ARITHMETIC:
@@ -295,6 +338,6 @@ class _Converter:
 
 def _check_slot(root: nodes.Expr, span: Span | None) -> None:
     """As `_check`, but a slot may call a function by name: the binder knows whether it is one."""
-    for node in (root, *root.find_all(nodes.Node)):
+    for node in (root, *_nodes(root, span)):
         if not (isinstance(node, nodes.Call) and isinstance(node.node, nodes.Name)):
             _check(node, span)

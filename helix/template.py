@@ -10,14 +10,12 @@ A literal `{{` is written `{{ '{{' }}`, or inside `{% raw %} ... {% endraw %}`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from helix.errors import TemplateError
 from helix.evaluate import Callables, evaluator
-from helix.expr import Expr, Name, transform, walk
+from helix.expr import Expr, Field, Index, ListExpr, Literal, Name, RecordExpr, transform, walk
 from helix.functions import ExpressionError, to_text
 from helix.span import Source, Span
 
@@ -71,8 +69,8 @@ def template(*segments: Segment, span: Span | None = None) -> Template:
     """A template in normal form: constants folded into the text around them, neighbouring texts merged."""
     merged: list[Segment] = []
     for segment in segments:
-        if isinstance(segment, Slot) and not any(_varies(part) for part in walk(segment.value)):
-            segment = Text(text=to_text(evaluator(segment.value)(())))
+        if isinstance(segment, Slot):
+            segment = _folded(segment)
         if isinstance(segment, Text):
             if merged and isinstance(merged[-1], Text):
                 segment = Text(text=merged.pop().text + segment.text)  # type: ignore[union-attr]
@@ -82,10 +80,14 @@ def template(*segments: Segment, span: Span | None = None) -> Template:
     return Template(segments=tuple(merged), span=span)
 
 
-def _varies(part: Expr) -> bool:
-    from helix.expr import Field, Index, ListExpr, Literal, RecordExpr
-
-    return not isinstance(part, Literal | ListExpr | RecordExpr | Field | Index)
+def _folded(slot: Slot) -> Segment:
+    """The text of a constant slot; the slot itself where it varies, or fails and so has to fail in each row."""
+    if any(not isinstance(part, Literal | ListExpr | RecordExpr | Field | Index) for part in walk(slot.value)):
+        return slot
+    try:
+        return Text(text=to_text(evaluator(slot.value)(())))
+    except ExpressionError:
+        return slot
 
 
 def map_template(subject: Template, leaf: Callable[[Expr], Expr]) -> Template:
@@ -130,17 +132,18 @@ def _block_renderer(block: Block, callables: Callables | None) -> Callable[[Sequ
     def render(args: Sequence[Any]) -> str:
         try:
             return compiled({name: run(args) for name, run in inputs})
-        except (JinjaError, TypeError, ValueError, ArithmeticError, LookupError, AttributeError) as error:
+        except (
+            JinjaError,
+            TypeError,
+            ValueError,
+            ArithmeticError,
+            LookupError,
+            AttributeError,
+            RecursionError,
+        ) as error:
             raise ExpressionError(f"the template block does not fit this row: {error}") from None
 
     return render
-
-
-_OPENING = re.compile(r"\{\{|\{%")
-_QUOTED = re.compile(r"\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'", re.DOTALL)
-_RAW_END = re.compile(r"\{%-?\s*endraw\s*-?%\}")
-_TAG = re.compile(r"\{%[-+]?\s*(\w+)")
-_OPENERS = ("if", "for")
 
 
 def parse_template(text: str, span: Span | None = None, *, origin: Sequence[tuple[int, int]] | None = None) -> Template:
@@ -149,7 +152,7 @@ def parse_template(text: str, span: Span | None = None, *, origin: Sequence[tupl
     `span` is where the text stands; `origin` gives the line and column of each of its characters and of its end, where
     the source shows it otherwise (escapes, indentation).
     """
-    from helix.jinja import block_names, slot_expression
+    from helix.template_scan import OPENING, block_end, raw_text, slot_end
 
     def place(start: int, end: int) -> Span | None:
         if span is None or origin is None:
@@ -158,90 +161,45 @@ def parse_template(text: str, span: Span | None = None, *, origin: Sequence[tupl
         return Span(source=span.source, line=line, column=column, end_line=end_line, end_column=end_column)
 
     segments: list[Segment] = []
-    position, strip_next = 0, False
-
-    def literal(stop: int, strip_end: bool) -> None:
-        piece = text[position:stop]
-        if strip_next:
-            piece = piece.lstrip()
-        segments.append(Text(text=piece.rstrip() if strip_end else piece))
-
-    while opening := _OPENING.search(text, position):
+    position, strips = 0, False
+    while opening := OPENING.search(text, position):
         start = opening.start()
-        literal(start, text.startswith("-", start + 2))
+        segments.append(_literal(text[position:start], strips, text.startswith("-", start + 2)))
         if text.startswith("{{", start):
-            end = _closing(text, start + 2, "}}")
-            if end is None:
-                raise TemplateError(
-                    "`{{` without its `}}`", place(start, start + 2), "a literal `{{` is written `{{ '{{' }}`"
-                )
-            source = text[start:end]
-            value = slot_expression(source, lambda a, b, s=start: place(s + a, s + b))  # type: ignore[misc]
-            if value is None:
-                segments.append(_block(source, block_names(source, place(start, end)), place(start, end)))
-            else:
-                segments.append(Slot(value=value))
+            end = slot_end(text, start, place)
+            segments.append(_slot(text[start:end], start, place))
+        elif raw := raw_text(text, start, place):
+            end = raw[1]
+            segments.append(Text(text=raw[0]))
         else:
-            raw = re.match(r"\{%-?\s*raw\s*-?%\}", text[start:])
-            if raw:
-                closing = _RAW_END.search(text, start)
-                if closing is None:
-                    raise TemplateError("`{% raw %}` without its `{% endraw %}`", place(start, start + len(raw[0])))
-                segments.append(Text(text=text[start + len(raw[0]) : closing.start()]))
-                end = closing.end()
-            else:
-                end = _block_end(text, start, place)
-                source = text[start:end]
-                segments.append(_block(source, block_names(source, place(start, end)), place(start, end)))
-        strip_next = text[end - 3] == "-"
-        position = end
-    literal(len(text), False)
+            end = block_end(text, start, place)
+            segments.append(_block(text[start:end], place(start, end)))
+        position, strips = end, text[end - 3] == "-"
+    segments.append(_literal(text[position:], strips, False))
     return template(*segments, span=span)
 
 
-def _block(source: str, names: tuple[str, ...], span: Span | None) -> Block:
-    return Block(source=source, names=names, inputs=tuple(Name(name=name, span=span) for name in names))
+def _literal(text: str, strip_start: bool, strip_end: bool) -> Text:
+    text = text.lstrip() if strip_start else text
+    return Text(text=text.rstrip() if strip_end else text)
 
 
-def _closing(text: str, position: int, mark: str) -> int | None:
-    """The end of the first closing mark outside quotes, or None."""
-    while position < len(text):
-        if text.startswith(mark, position):
-            # `}}}` closes after a record literal: the mark is the last two braces.
-            return position + 3 if text.startswith("}}}", position) and mark == "}}" else position + 2
-        quoted = _QUOTED.match(text, position)
-        position = quoted.end() if quoted else position + 1
-    return None
+def _slot(source: str, start: int, place: Callable[[int, int], Span | None]) -> Segment:
+    from helix.jinja import slot_expression
+
+    value = slot_expression(source, lambda first, last: place(start + first, start + last))
+    return _block(source, place(start, start + len(source))) if value is None else Slot(value=value)
 
 
-def _block_end(text: str, start: int, place: Callable[[int, int], Span | None]) -> int:
-    """The end of the block that the tag at `start` opens, nested blocks counted."""
-    depth, position = 0, start
-    while tag := _TAG.search(text, position):
-        end = _closing(text, tag.end(), "%}")
-        where = place(tag.start(), tag.end())
-        if end is None:
-            raise TemplateError("`{%` without its `%}`", where, "a literal `{%` is written `{{ '{%' }}`")
-        word = tag[1]
-        if depth == 0 and word not in _OPENERS:
-            help = "templates have `{% if %}`, `{% for %}` and `{% raw %}`; a literal `{%` is written `{{ '{%' }}`"
-            raise TemplateError(f"`{{% {word} %}}` cannot stand here", where, help)
-        if word in _OPENERS:
-            depth += 1
-        elif word in ("endif", "endfor"):
-            depth -= 1
-        elif word not in ("else", "elif", "set"):
-            raise TemplateError(
-                f"templates have no `{{% {word} %}}`", where, "templates have `if`, `for`, `set` and `raw`"
-            )
-        if depth == 0:
-            return end
-        position = end
-    if depth == 0:
-        raise TemplateError("`{%` without a word", place(start, start + 2), "a literal `{%` is written `{{ '{%' }}`")
-    raise TemplateError(
-        "a block without its end", place(start, start + 2), "each `{% if %}` and `{% for %}` needs its end"
-    )
+def _block(source: str, span: Span | None) -> Block:
+    from helix.jinja import block_names
+
+    names = block_names(source, span)
+    # Its outer `-` have stripped the text around it, and would strip other text if that were to change.
+    mark = source[:2]
+    inner = source[2:-2].removeprefix("-").removesuffix("-")
+    inputs = tuple(Name(name=name, span=span) for name in names)
+    return Block(source=mark + inner + source[-2:], names=names, inputs=inputs)
 
 
 def text_source(name: str, text: str) -> Span:

@@ -40,6 +40,7 @@ from helix.syntax import (
 )
 from helix.template import Template, parse_template, template
 from helix.types import SCALARS, TEXT, Choice, ListOf, Optional, Record, Type
+from helix.words import RESERVED
 
 Children = list[Any]
 
@@ -110,6 +111,15 @@ class _Transformer(Transformer_NonRecursive):  # type: ignore[type-arg]
             text, origin = "", [(line, column)]
         return _Text(text, origin, self._token(token))
 
+    def _declared(self, token: Token) -> str:
+        """A name of a value: none that stands for an operator or a constant, here or in a template."""
+        name = str(token)
+        if name in RESERVED:
+            meant = {"True": "true", "False": "false", "None": "null", "none": "null"}.get(name)
+            help = f"write `{meant}`" if meant else "choose another name"
+            self._errors.append(ParseError(f"`{name}` cannot be the name of a value", self._token(token), help))
+        return name
+
     def text(self, meta: Any, children: Children) -> _Text:
         return self._string(children[0])
 
@@ -136,7 +146,7 @@ class _Transformer(Transformer_NonRecursive):  # type: ignore[type-arg]
 
     def param(self, meta: Any, children: Children) -> Param:
         default = children[2] if len(children) > 2 else None
-        return Param(name=str(children[0]), type=children[1], default=default, span=self._token(children[0]))
+        return Param(name=self._declared(children[0]), type=children[1], default=default, span=self._token(children[0]))
 
     def type(self, meta: Any, children: Children) -> Type:
         kind: Type = children[0]
@@ -201,7 +211,7 @@ class _Transformer(Transformer_NonRecursive):  # type: ignore[type-arg]
     # --- declarations ---
 
     def let(self, meta: Any, children: Children) -> Let:
-        return Let(name=str(children[0]), value=children[1], span=self._token(children[0]))
+        return Let(name=self._declared(children[0]), value=children[1], span=self._token(children[0]))
 
     def model(self, meta: Any, children: Children) -> ModelDecl:
         return ModelDecl(name=str(children[0]), options=children[1], span=self._token(children[0]))
@@ -215,7 +225,7 @@ class _Transformer(Transformer_NonRecursive):  # type: ignore[type-arg]
     def tool(self, meta: Any, children: Children) -> ToolDecl:
         name, params, returns, origin, target, traits = children
         return ToolDecl(
-            name=str(name),
+            name=self._declared(name),
             params=params,
             returns=returns,
             origin=str(origin),
@@ -239,18 +249,24 @@ class _Transformer(Transformer_NonRecursive):  # type: ignore[type-arg]
                 )
             )
         return FunctionDecl(
-            name=str(name), params=params, returns=returns, target=self._string(target).text, span=self._token(name)
+            name=self._declared(name),
+            params=params,
+            returns=returns,
+            target=self._string(target).text,
+            span=self._token(name),
         )
 
     def use(self, meta: Any, children: Children) -> UseDecl:
-        return UseDecl(path=self._string(children[0]).text, name=str(children[1]), span=self._span(meta))
+        return UseDecl(path=self._string(children[0]).text, name=self._declared(children[1]), span=self._span(meta))
 
     # --- steps ---
 
     def step(self, meta: Any, children: Children) -> Step:
         name, value = children[0], children[1]
         when = children[2] if len(children) > 2 else None
-        return Step(name=str(name), value=value, when=when, span=self._span(meta), name_span=self._token(name))
+        return Step(
+            name=self._declared(name), value=value, when=when, span=self._span(meta), name_span=self._token(name)
+        )
 
     def llm(self, meta: Any, children: Children) -> Llm:
         model, options, returns = None, (), None
@@ -283,7 +299,7 @@ class _Transformer(Transformer_NonRecursive):  # type: ignore[type-arg]
 
     def for_(self, meta: Any, children: Children) -> For:
         variable, over, body, result = children
-        return For(variable=str(variable), over=over, body=body, result=result, span=self._token(variable))
+        return For(variable=self._declared(variable), over=over, body=body, result=result, span=self._token(variable))
 
     def body(self, meta: Any, children: Children) -> tuple[Statement, ...]:
         return tuple(children)
@@ -314,10 +330,12 @@ class _Transformer(Transformer_NonRecursive):  # type: ignore[type-arg]
         return Keep(condition=children[0], span=self._span(meta))
 
     def spread(self, meta: Any, children: Children) -> Spread:
-        return Spread(value=children[0], name=str(children[1]), span=self._span(meta))
+        return Spread(value=children[0], name=self._declared(children[1]), span=self._span(meta))
 
     def group(self, meta: Any, children: Children) -> GroupBy:
-        return GroupBy(keys=tuple(str(key) for key in children[:-1]), body=children[-1], span=self._span(meta))
+        return GroupBy(
+            keys=tuple(self._declared(key) for key in children[:-1]), body=children[-1], span=self._span(meta)
+        )
 
     def sort(self, meta: Any, children: Children) -> Sort:
         return Sort(keys=tuple(children), span=self._span(meta))
@@ -402,6 +420,13 @@ class _Transformer(Transformer_NonRecursive):  # type: ignore[type-arg]
         name, *arguments = children
         named = tuple(argument for argument in arguments if isinstance(argument, tuple))
         positional = tuple(argument for argument in arguments if not isinstance(argument, tuple))
+        given = [key for key, _ in named]
+        twice = next((key for position, key in enumerate(given) if key in given[:position]), None)
+        if twice is not None:
+            self._errors.append(ParseError(f"argument `{twice}` stands twice in one call", self._span(meta)))
+        if tuple(arguments) != (*positional, *named):
+            message = "an argument without a name stands after one with a name"
+            self._errors.append(ParseError(message, self._span(meta), "the arguments with names come last"))
         return Call(function=str(name), args=positional, named=named, span=self._span(meta))
 
     def named_argument(self, meta: Any, children: Children) -> tuple[str, Expr]:
@@ -410,7 +435,8 @@ class _Transformer(Transformer_NonRecursive):  # type: ignore[type-arg]
     def name(self, meta: Any, children: Children) -> Name:
         return Name(name=str(children[0]), span=self._token(children[0]))
 
-    word = name
+    def word(self, meta: Any, children: Children) -> Name:
+        return Name(name=self._declared(children[0]), span=self._token(children[0]))
 
     def duration(self, meta: Any, children: Children) -> Expr:
         return Literal(value=str(children[0]), span=self._token(children[0]))

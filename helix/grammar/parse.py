@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from helix.errors import ParseError, SourceError, SourceErrors
-from helix.grammar.explain_error import explain
+from helix.grammar.explain_error import explain, explain_name
+from helix.grammar.places import statements
 from helix.span import Source, Span
 from helix.syntax import Comment, Workflow
 
@@ -21,7 +23,6 @@ MAX_ERRORS = 10
 MAX_BYTES = 4 * 1024 * 1024
 MAX_DEPTH = 150
 _REFUSED = re.compile("[\0\ud800-\udfff]")
-_TOP_LEVEL = re.compile(r"^[^\s#})\]\"]", re.MULTILINE)
 
 
 def parse(text: str | bytes, name: str = "<workflow>") -> Workflow:
@@ -32,25 +33,35 @@ def parse(text: str | bytes, name: str = "<workflow>") -> Workflow:
     """
     decoded = _decode(text, name)
     source = Source(name=name, text=decoded)
-    errors: list[SourceError] = []
-    remaining = decoded
-    while len(errors) < MAX_ERRORS:
+    try:
+        return _parse_once(decoded, source, "file")
+    except ParseError as error:
+        raise SourceErrors(_mistakes(decoded, source, error)) from None
+
+
+def _mistakes(text: str, source: Source, first: ParseError) -> list[SourceError]:
+    """The mistakes of a text that is no workflow: each statement is read by itself, so that one hides no other."""
+    found: list[SourceError] = []
+    for offset, statement in statements(text):
+        # What is not the head of the file gets a line with another head before it.
+        head = "workflow w()\n" if offset else ""
         try:
-            workflow = _parse_once(remaining, source)
+            _parse_once(head + statement, source, "statement" if offset else "file")
         except SourceErrors as failed:
-            errors.extend(failed.errors)
-            break
+            found += _shifted(failed.errors, text.count("\n", 0, offset) - head.count("\n"))
         except ParseError as error:
-            errors.append(error)
-            blanked = _without_statement(remaining, error.span)
-            if blanked is None:
-                break
-            remaining = blanked
-        else:
-            if not errors:
-                return workflow
+            found += _shifted((error,), text.count("\n", 0, offset) - head.count("\n"))
+        if len(found) >= MAX_ERRORS:
             break
-    raise SourceErrors(errors)
+    return found[:MAX_ERRORS] or [first]
+
+
+def _shifted(errors: Iterable[SourceError], lines: int) -> list[SourceError]:
+    for error in errors:
+        if error.span is not None:
+            span = error.span
+            error.span = replace(span, line=span.line + lines, end_line=span.end_line + lines)
+    return list(errors)
 
 
 class _Comments(threading.local):
@@ -71,6 +82,20 @@ def _keep_comments(token: Token) -> Token:
     return token
 
 
+class _BadName(Exception):
+    """A name with a character that cannot stand in one."""
+
+    def __init__(self, token: Token) -> None:
+        super().__init__()
+        self.token = token
+
+
+def _check_name(token: Token) -> Token:
+    if not token.isidentifier():
+        raise _BadName(token)
+    return token
+
+
 @cache
 def _lark() -> Lark:
     import lark
@@ -81,11 +106,16 @@ def _lark() -> Lark:
         lexer="contextual",
         propagate_positions=True,
         maybe_placeholders=False,
-        lexer_callbacks=dict.fromkeys(("COMMENT", "_NL", "_CARRY"), _keep_comments),
+        lexer_callbacks={
+            "COMMENT": _keep_comments,
+            "_NL": _keep_comments,
+            "_CARRY": _keep_comments,
+            "NAME": _check_name,
+        },
     )
 
 
-def _parse_once(text: str, source: Source) -> Workflow:
+def _parse_once(text: str, source: Source, what: str) -> Workflow:
     from lark.exceptions import UnexpectedInput
 
     from helix.grammar.build import Builder
@@ -94,7 +124,9 @@ def _parse_once(text: str, source: Source) -> Workflow:
     try:
         tree = _lark().parse(text)
     except UnexpectedInput as error:
-        raise explain(error, text, source) from None
+        raise explain(error, text, source, what) from None
+    except _BadName as error:
+        raise explain_name(error.token, source) from None
     _refuse_depth(tree, source)
     builder = Builder(source)
     workflow = builder.build(tree)
@@ -156,25 +188,5 @@ def _decode(text: str | bytes, name: str) -> str:
     return decoded
 
 
-def _start(source: Source) -> Span:
-    return _at(source, 1, 1)
-
-
 def _at(source: Source, line: int, column: int) -> Span:
     return Span(source=source, line=line, column=column, end_line=line, end_column=column + 1)
-
-
-def _without_statement(text: str, span: Span | None) -> str | None:
-    """The text with the top-level statement around a mistake blanked out, so that later mistakes are found too."""
-    if span is None:
-        return None
-    offset = sum(len(line) + 1 for line in text.split("\n")[: span.line - 1]) + span.column - 1
-    starts = [found.start() for found in _TOP_LEVEL.finditer(text)]
-    before = [start for start in starts if start <= offset]
-    if len(before) <= 1:
-        return None
-    start = before[-1]
-    end = next((later for later in starts if later > offset), len(text))
-    blank = "".join("\n" if char == "\n" else " " for char in text[start:end])
-    changed = text[:start] + blank + text[end:]
-    return None if changed == text else changed

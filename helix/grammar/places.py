@@ -12,7 +12,24 @@ _TOKEN = re.compile(
     r'(?P<block>"""[\s\S]*?""")|(?P<string>"(?>\\[^\n]|[^"\\\n])*+")|(?P<comment>#[^\n]*)|(?P<word>\w+)'
     r"|(?P<open>[\[({])|(?P<close>[\])}])|(?P<space>\s+)|(?P<other>.)"
 )
+_CLOSERS = {"(": ")", "[": "]", "{": "}"}
+_CARRIES_ON = re.compile(r"[})\]\"+*/<>=!.,-]|(?:else|when|and|or|in|as|effects)\b(?!\s*=)|not\s+in\b|from\s+\w+\s+\"")
 _BEFORE_MESSAGE = ("system", "user", "assistant", "part")
+
+
+def statements(text: str) -> list[tuple[int, str]]:
+    """A text cut where a line without indentation begins a statement, each piece with its offset.
+
+    Where the brackets fit, only lines outside of them count. The first piece holds the head of the workflow.
+    """
+    places = Places(text)
+    # An odd number of triple quotes: what is text and what is not cannot be told apart.
+    if text.count('"""') % 2:
+        return [(0, text)]
+    starts = [0, *(start for start in places.margins() if not _CARRIES_ON.match(text, start))]
+    if len(starts) > 1 and not re.sub(r"#[^\n]*", "", text[: starts[1]]).strip():
+        del starts[1]
+    return [(start, text[start:end]) for start, end in zip(starts, [*starts[1:], len(text)], strict=True)]
 
 
 class Places:
@@ -25,6 +42,8 @@ class Places:
         self._parents: dict[int, int | None] = {}
         self._comments: list[int] = []
         self._code: set[int] = set()
+        self._margin: list[int] = []
+        self._balanced = True
         self._blank = {number for number, line in enumerate(text.split("\n"), 1) if not line.strip()}
         self._scan(text)
         self._code_lines = sorted(self._code)
@@ -49,12 +68,17 @@ class Places:
                 continue
             previous = found[0] if kind == "word" else ""
             self._code.update(range(self.line(start), self.line(position - 1) + 1))
+            if start == 0 or text[start - 1] == "\n":
+                self._margin.append(start)
             if kind == "open":
                 self._opens.append(start)
                 self._parents[start] = stack[-1] if stack else None
                 stack.append(start)
-            elif kind == "close" and stack:
-                self._pairs[stack.pop()] = start
+            elif kind == "close":
+                self._balanced &= bool(stack) and _CLOSERS[text[stack[-1]]] == found[0]
+                if stack:
+                    self._pairs[stack.pop()] = start
+        self._balanced &= not stack
 
     def line(self, offset: int) -> int:
         """The line of an offset."""
@@ -93,6 +117,12 @@ class Places:
         """Whether a comment stands between two offsets."""
         at = bisect_left(self._comments, start)
         return at < len(self._comments) and self._comments[at] < end
+
+    def margins(self) -> list[int]:
+        """Where code begins in the first column, outside of all brackets if all brackets of the text fit."""
+        if not self._balanced:
+            return self._margin
+        return [start for start in self._margin if self.around(start) is None]
 
     def code_between(self, line: int, before: int | None) -> bool:
         """Whether a line after `line` and before the line `before` holds more than white space and comments."""

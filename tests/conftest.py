@@ -1,0 +1,48 @@
+"""Options and settings of all tests."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# The same examples in each run, so that a red run is red again. HYPOTHESIS_PROFILE=explore looks for new ones.
+_CHECKS = [HealthCheck.too_slow, HealthCheck.data_too_large]
+settings.register_profile("default", derandomize=True, deadline=None, max_examples=60, suppress_health_check=_CHECKS)
+settings.register_profile("explore", deadline=None, max_examples=3000, suppress_health_check=_CHECKS)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds `--update-golden`."""
+    parser.addoption("--update-golden", action="store_true", help="rewrite the expected part of golden files")
+
+
+@pytest.fixture
+def update_golden(request: pytest.FixtureRequest) -> bool:
+    """Whether golden files are to be rewritten instead of compared."""
+    return bool(request.config.getoption("--update-golden"))
+
+
+# Real data for some tests lies beside the checkout, where there is any.
+SHARED = Path(__file__).parents[2] / "shared" / "data"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Skips tests of the marker `shared` where the data is absent; HELIX_REQUIRE_SHARED=1 makes that a failure."""
+    if SHARED.is_dir():
+        return
+    if os.environ.get("HELIX_REQUIRE_SHARED"):
+        raise pytest.UsageError(f"HELIX_REQUIRE_SHARED is set, but {SHARED} is absent")
+    skip = pytest.mark.skip(reason=f"{SHARED} is absent")
+    for item in items:
+        if "shared" in item.keywords:
+            item.add_marker(skip)
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of real data; only for tests with the marker `shared`."""
+    return SHARED
