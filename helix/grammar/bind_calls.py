@@ -28,8 +28,9 @@ def bind_llm(context: Context, scope: Scope, llm: Llm, label: str) -> Value:
     if sample > 1 and values.get("temperature", 0) == 0 and "seed" not in values:
         context.warn(f"`{label}` samples {sample} times at temperature 0: the replies will be alike", llm.span)
     timeout = values.get("timeout")
+    null_for_errors = values.get("on_error", "fail") in ("null", None)
     made = Generate(
-        type=list_of(returns, sample) if values.get("on_error") != "null" else optional(list_of(returns, sample)),
+        type=optional(list_of(returns, sample)) if null_for_errors else list_of(returns, sample),
         rows=scope.rows,
         step=label,
         model=model_of(values),
@@ -41,7 +42,7 @@ def bind_llm(context: Context, scope: Scope, llm: Llm, label: str) -> Value:
         timeout=None if timeout is None else duration(timeout),
         reask=values.get("reask", 1),
         coerce=values.get("coerce", False),
-        on_error=values.get("on_error", "fail"),
+        on_error="null" if null_for_errors else "fail",
         on_overflow=_overflow(context, scope, llm, prompt),
         span=llm.span,
     )

@@ -66,7 +66,7 @@ _STEP = {
     "timeout": OptionKind(expects="a duration such as 30s", accepts=lambda v: duration(v) is not None),
     "reask": OptionKind(expects="an int from 0 to 10", accepts=_is_int(0, 10)),
     "coerce": OptionKind(expects="on or off", accepts=lambda v: isinstance(v, bool)),
-    "on_error": OptionKind(expects='"fail" or "null"', accepts=lambda v: v in ("fail", "null")),
+    "on_error": OptionKind(expects="fail or null", accepts=lambda v: v in ("fail", "null", None)),
 }
 _NAMING = {
     "name": OptionKind(expects="a text", accepts=_is_text),
