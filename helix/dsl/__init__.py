@@ -3,7 +3,7 @@
 It makes the same syntax tree as the parser makes of the text form.
 """
 
-from helix.dsl.blocks import Names, choose, map, repeat
+from helix.dsl.blocks import choose, map, repeat
 from helix.dsl.operators import (
     and_,
     default,
@@ -28,7 +28,7 @@ from helix.dsl.program import Workflow, workflow
 from helix.dsl.prompts import Model, assistant, history, llm, model, system, truncate, unordered, user
 from helix.dsl.tables import desc, group_by, keep, let, limit, output, sort, spread, step
 from helix.dsl.tools import Function, Tool, function, sql_tool, tool
-from helix.dsl.values import Value
+from helix.dsl.values import Names, Value
 
 __all__ = [
     "Function",

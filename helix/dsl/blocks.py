@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import GenericAlias
 from typing import Any
 
@@ -23,37 +23,8 @@ from helix.dsl.trace import (
     Trace,
     current,
 )
-from helix.dsl.values import Value, kind_of
-from helix.errors import name_help
+from helix.dsl.values import Names, Value, kind_of
 from helix.expr import Expr
-
-
-class Names:
-    """The values that a branch or a loop leaves behind, by name: `done.reply`."""
-
-    __slots__ = ("_values",)
-
-    _values: dict[str, Value]
-
-    def __init__(self, values: dict[str, Value]) -> None:
-        object.__setattr__(self, "_values", values)
-
-    def __getattr__(self, name: str) -> Value:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        if name not in self._values:
-            raise problem(f"the block gives no `{name}`", name_help(name, self._values, "names"))
-        return self._values[name]
-
-    def __getitem__(self, name: str) -> Value:
-        return self.__getattr__(name)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        raise problem(f"`{name}` cannot be set here", "return it from the function of the block")
-
 
 # --- map ----------------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import itertools
 import os
@@ -11,19 +10,23 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import update_wrapper
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from helix.dsl.annotations import from_json, is_structured
 from helix.dsl.emit import emit
 from helix.dsl.names import checked_name
 from helix.dsl.places import Names, assigned_name, function_span, here, names_here, problem
 from helix.dsl.tables import Output
-from helix.dsl.tools import check_arguments, parameters
+from helix.dsl.tools import check_arguments, parameters, target_of
 from helix.dsl.trace import Symbol, Trace, tracing
 from helix.dsl.values import Value, kind_of
 from helix.expr import Call, Expr
 from helix.syntax import Param, UseDecl
 from helix.syntax import Workflow as Syntax
+
+if TYPE_CHECKING:
+    from helix.grammar.bind import Bound
+    from helix.results import RunResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,26 +134,35 @@ class Workflow:
 
     # --- what it does ---
 
-    def run(self, rows: Any = None, **options: Any) -> Any:
-        """Runs the workflow over a table: see `helix.api.run`."""
-        return _api().run(self, rows, **options)
+    def run(self, rows: Any = None, **options: Any) -> RunResult:
+        """Runs the workflow over a table: see `helix.api.arun` for what it takes."""
+        from helix import api
 
-    async def arun(self, rows: Any = None, **options: Any) -> Any:
+        return api.run(self, rows, **options)
+
+    async def arun(self, rows: Any = None, **options: Any) -> RunResult:
         """Runs the workflow over a table inside a running event loop: see `helix.api.arun`."""
-        return await _api().arun(self, rows, **options)
+        from helix import api
 
-    def explain(self, **options: Any) -> Any:
-        """Shows the plan: see `helix.api.explain`."""
-        return _api().explain(self, **options)
+        return await api.arun(self, rows, **options)
 
-    def check(self, **options: Any) -> Any:
+    def explain(self, **options: Any) -> str:
+        """The plan as text: see `helix.api.explain`."""
+        from helix import api
+
+        return api.explain(self, **options)
+
+    def check(self, **options: Any) -> Bound:
         """Finds mistakes without a call: see `helix.api.check`."""
-        return _api().check(self, **options)
+        from helix import api
+
+        return api.check(self, **options)
 
     def to_text(self) -> str:
-        """The workflow as text: see `helix.api.to_text`."""
-        text: str = _api().to_text(self)
-        return text
+        """The workflow as text, as `helix fmt` lays it out."""
+        from helix import api
+
+        return api.to_text(self)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Value:
         """Inside another workflow function: a step that runs this workflow; its value is the record of its outputs."""
@@ -175,7 +187,7 @@ class Workflow:
         if self.path is not None and other.folder is not None:
             return Path(os.path.relpath(self.path.resolve(), other.folder)).as_posix()
         if self._function is not None:
-            return f"{self._function.__module__}:{self._function.__qualname__.replace('<locals>.', '')}"
+            return target_of(self._function)
         return f"{self.name}.helix"
 
     def _trace(self) -> _Traced:
@@ -226,7 +238,3 @@ def _numbered(path: str) -> Iterator[str]:
 def _python(expr: Expr) -> Any:
     kind = expr.binding.python if isinstance(expr, Symbol) else None
     return kind if kind is not None and is_structured(kind) else None
-
-
-def _api() -> Any:
-    return importlib.import_module("helix.api")

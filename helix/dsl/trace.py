@@ -20,7 +20,7 @@ from typing import Literal as OneOf
 from helix.dsl.markers import marker, refuse_markers, split_markers
 from helix.dsl.names import free_name
 from helix.dsl.places import here, problem
-from helix.dsl.values import Value, describe, is_tstring, kind_of
+from helix.dsl.values import Names, Value, describe, is_tstring, kind_of
 from helix.expr import Binary, Call, Expr, ListExpr, Literal, Name, RecordExpr, transform
 from helix.span import Span
 from helix.syntax import Declaration, Keep, Limit, Llm, Param, Sort
@@ -146,6 +146,9 @@ class OutputItems:
 TableNode = Keep | Sort | Limit
 Item = StepItem | ChooseItem | RepeatItem | SpreadItem | GroupItem | OutputItems | TableNode
 
+# A longer text is not a sum, which would nest one level for each of its pieces.
+_MAX_ADDED = 12
+
 _numbers = itertools.count(1)
 _active: ContextVar[Trace | None] = ContextVar("helix_trace", default=None)
 
@@ -242,6 +245,8 @@ class Trace:
         match value:
             case Value():
                 return self._own(value)
+            case Names():
+                return self.lift(dict(value._values))
             case Enum():
                 return self.lift(value.value)
             case str():
@@ -340,7 +345,10 @@ def _key(key: object) -> str:
 
 
 def _concatenated(pieces: list[str | Expr], span: Span | None) -> Expr:
-    """The expression for a text with values in it: its pieces added up, values turned into texts."""
+    """The expression for a text with values in it: its pieces added up, values turned into texts; many are joined."""
+    if len(pieces) > _MAX_ADDED:
+        items = tuple(Literal(value=piece, span=span) if isinstance(piece, str) else piece for piece in pieces)
+        return Call(function="join", args=(ListExpr(items=items, span=span),), span=span)
     parts = [
         Literal(value=piece, span=span) if isinstance(piece, str) else Call(function="text", args=(piece,), span=span)
         for piece in pieces

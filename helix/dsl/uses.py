@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from helix.dsl.places import problem
 from helix.dsl.trace import (
     Binding,
     Block,
@@ -19,8 +20,11 @@ from helix.dsl.trace import (
     StepItem,
     Symbol,
 )
-from helix.expr import Expr, walk
+from helix.expr import Expr, children
 from helix.syntax import HistoryPart, Keep, Limit, Llm, MessagePart, Sort
+
+# What the text form can hold and walking a tree can bear.
+MAX_DEPTH = 100
 
 
 class Use(NamedTuple):
@@ -46,10 +50,15 @@ class Order:
 
     def read(self, expr: Expr | None, block: Block) -> None:
         """Notes what an expression reads at the present position."""
-        if expr is not None:
-            for part in walk(expr):
-                if isinstance(part, Symbol):
-                    self.uses.setdefault(part.binding, []).append(Use(self.clock, block))
+        stack = [] if expr is None else [(expr, 1)]
+        while stack:
+            part, depth = stack.pop()
+            if depth > MAX_DEPTH:
+                help = "give parts of it steps of their own: `hx.step(...)`"
+                raise problem(f"an expression of more than {MAX_DEPTH} levels", help, part.span)
+            if isinstance(part, Symbol):
+                self.uses.setdefault(part.binding, []).append(Use(self.clock, block))
+            stack.extend((inner, depth + 1) for inner in children(part))
 
     def after(self, binding: Binding, position: int) -> int:
         """How often a binding is read later than a position."""

@@ -6,10 +6,12 @@ truth value, a length, the next item) raises an error that says what to write in
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from helix.dsl.places import here, problem
+from helix.errors import name_help
 from helix.expr import Binary, Call, Expr, Field, Index, Unary
 from helix.functions import ALIASES, FUNCTIONS
 from helix.unparse import unparse_expr
@@ -264,6 +266,33 @@ class Value:
         return self
 
 
+class Names:
+    """The values that a branch or a loop leaves behind, by name: `done.reply`."""
+
+    __slots__ = ("_values",)
+
+    _values: dict[str, Value]
+
+    def __init__(self, values: dict[str, Value]) -> None:
+        object.__setattr__(self, "_values", values)
+
+    def __getattr__(self, name: str) -> Value:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if name not in self._values:
+            raise problem(f"the block gives no `{name}`", name_help(name, self._values, "names"))
+        return self._values[name]
+
+    def __getitem__(self, name: str) -> Value:
+        return self.__getattr__(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise problem(f"`{name}` cannot be set here", "return it from the function of the block")
+
+
 def describe(expr: Expr) -> str:
     """An expression as a message shows it."""
     from helix.dsl.trace import shown
@@ -275,7 +304,7 @@ def describe(expr: Expr) -> str:
 def is_constant(value: object) -> bool:
     """Whether something of Python has no value of a workflow in it, at any depth."""
     match value:
-        case Value():
+        case Value() | Names():
             return False
         case str():
             return not _holds_marker(value)

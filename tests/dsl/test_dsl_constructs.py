@@ -9,6 +9,9 @@ import pytest
 from dsl_same import same
 
 import helix.dsl as hx
+from helix.grammar.format import format_workflow
+from helix.grammar.parse import parse
+from helix.unparse import unparse_expr
 
 main = hx.model("m")
 
@@ -507,6 +510,36 @@ def test_outputs_under_their_own_names():
         return hx.output(a, r.deep.note, x.y, also=a)
 
     same(w, "workflow w(a: text, r: json)\nx = r.deep\noutput a, r.deep.note, x.y, a as also")
+
+
+def test_long_texts_are_joined():
+    @hx.workflow
+    def w(a: str, r: dict):
+        views = [main(user=f"{number} {a}") for number in range(200)]
+        return hx.output(text="\n".join(f"- {view}" for view in views), few=", ".join(str(v) for v in views[:3]))
+
+    items = w.syntax.statements[-1].items  # type: ignore[union-attr]
+    text = parse(format_workflow(w.syntax)).statements[-1].items  # type: ignore[union-attr]
+    assert items == text
+    assert unparse_expr(items[0].value).startswith('join(["- ", views, "\\n- ", views_2, ')
+    assert unparse_expr(items[1].value) == 'text(views) + ", " + text(views_2) + ", " + text(views_3)'
+
+
+def test_what_a_block_leaves_behind_is_a_record():
+    @hx.workflow
+    def w(a: str):
+        done = hx.choose(a == "x", then=lambda: {"reply": a, "kind": 1})
+        return hx.output(all=done, pair=[done, a])
+
+    same(
+        w,
+        """workflow w(a: text)
+        if a == "x" {
+          reply = a
+          kind = 1
+        }
+        output { reply: reply, kind: kind } as all, [{ reply: reply, kind: kind }, a] as pair""",
+    )
 
 
 def test_a_constant_is_declared_once_and_before_the_steps():

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import os
 import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -249,13 +249,12 @@ def test_a_script_names_its_functions_as_a_module(tmp_path: Path):
         "    return hx.output(x=find(a))\n"
         "print(w.syntax.statements[0].target, w.folder)\n"
     )
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True, env=environment)
     assert done.stdout.split() == ["flow:find", str(tmp_path.resolve())]
 
 
 def test_running_is_left_to_the_api(monkeypatch: pytest.MonkeyPatch):
-    api = ModuleType("helix.api")
-
     def delegated(name: str) -> Any:
         return lambda program, *args, **options: (name, program.name, args, options)
 
@@ -263,9 +262,8 @@ def test_running_is_left_to_the_api(monkeypatch: pytest.MonkeyPatch):
         return ("arun", program.name, rows, options)
 
     for name in ("run", "explain", "check", "to_text"):
-        setattr(api, name, delegated(name))
-    api.arun = arun  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "helix.api", api)
+        monkeypatch.setattr(f"helix.api.{name}", delegated(name))
+    monkeypatch.setattr("helix.api.arun", arun)
 
     @hx.workflow
     def w(a: str):
