@@ -11,7 +11,7 @@ from helix.expr import Call
 from helix.grammar.bind_expr import bind_expr, constant_value
 from helix.grammar.bind_steps import bind_statements, split_output, unread
 from helix.grammar.declare import columns, declare
-from helix.grammar.scope import Callable, Context, Scope, Warning, assigned_names, later_steps, used_names
+from helix.grammar.scope import Callable, Context, Scope, Warning, assigned_names, later_steps, null, used_names
 from helix.logical import (
     Filter,
     GroupReduce,
@@ -77,16 +77,18 @@ def bind(
         overrides=dict(overrides or {}),
     )
     no_scope = Scope(rows=Scan(columns=()), names={}, taken={})
-    inputs = columns(context, no_scope, workflow.params, "input")
+    inputs = columns(context, no_scope, workflow.params, "input `{}`")
     scan = Scan(columns=inputs, span=workflow.span)
     scope = Scope(rows=scan, names={}, taken={})
-    for param, column in zip(workflow.params, inputs, strict=True):
-        if param.name in RESERVED:
-            context.error(BindError(f"`{param.name}` is a column of every result", param.span, "rename the input"))
+    places = {param.name: param.span for param in reversed(workflow.params)}
+    for column in inputs:
+        name, span = column.name, places[column.name]
+        if name in RESERVED:
+            context.error(BindError(f"`{name}` is a column of every result", span, "rename the input"))
         # A default takes the place of null, so that steps see none.
         kind = column.type if column.default in (NO_DEFAULT, None) else required(column.type)
-        scope.names[param.name] = Project(source=scan, field=param.name, type=kind, span=param.span)
-        scope.taken[param.name] = param.span
+        scope.names[name] = Project(source=scan, field=name, type=kind, span=span)
+        scope.taken[name] = span
     declare(context, scope, workflow)
     steps, items = split_output(context, workflow)
     scope.later = later_steps(steps)
@@ -141,6 +143,7 @@ def _spread(context: Context, scope: Scope, spread: Spread) -> None:
 
 def _group(context: Context, scope: Scope, group: GroupBy) -> None:
     keys: list[tuple[str, Value]] = []
+    unknown = [name for name in group.keys if name not in scope.names]
     for name in group.keys:
         value = scope.lookup(context, name, group.span)
         if not isinstance(required(value.type), Scalar | Choice):
@@ -157,6 +160,9 @@ def _group(context: Context, scope: Scope, group: GroupBy) -> None:
         message = "inside `group by` the name `rows` is the list of the group's rows"
         context.error(BindError(message, scope.taken["rows"] or group.span, "give this one another name"))
     why = "after `group by` a row is a group: read the column from `rows` inside the block"
+    if unknown:
+        # What the table has then is not known: that is told above, and nothing more of it below.
+        names = {name: null() for name, _ in visible} | names
     scope.gone |= {name: why for name, _ in visible if name not in group.keys}
     scope.gone.pop("rows", None)
     scope.rows, scope.names = relation, names

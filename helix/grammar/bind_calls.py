@@ -98,6 +98,8 @@ def _overflow(context: Context, scope: Scope, llm: Llm, prompt: tuple[PromptPart
         context.error(BindError("`on_overflow` takes `truncate(name, keep: head)` or `keep: tail`", option.span))
         return None
     value = scope.lookup(context, subject.name, subject.span)
+    if subject.name not in scope.names:
+        return None
     shown = [arg for part in prompt for content in part.content if isinstance(content, Render) for arg in content.args]
     if value not in shown:
         message = f"the prompt does not show `{subject.name}`, so cutting it cannot help"

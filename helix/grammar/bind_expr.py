@@ -75,7 +75,7 @@ def constant_value(context: Context, scope: Scope, expr: Expr, what: str) -> Any
     if len(context.errors) > before:
         return None
     if any(value is None for value in values) or any(_is_declared(context, part) for part in walk(bound)):
-        context.error(BindError(f"{what} must be a constant", expr.span, "use a literal or a `let`"))
+        context.error(BindError(f"{what} must be a constant", expr.span, "write a literal, or the name of a `let`"))
         return None
     try:
         return evaluator(bound)([json.loads(value) for value in values if value is not None])
@@ -194,7 +194,7 @@ class _Binder:
         first, second = required(left), required(right)
         if op in ("in", "not in"):
             if isinstance(second, ListOf) and not (fits(first, second.item) or fits(second.item, first)):
-                self._mismatch(f"a {first} is never in a {second}", expr)
+                self._mismatch(f"{first} is never in {second}", expr)
             elif not (isinstance(second, ListOf | Table | Record) or second == JSON or is_textual(second)):
                 self._mismatch(f"`{op}` needs a list, a record or a text on its right, found {right}", expr)
             self._labels(first, second.item if isinstance(second, ListOf) else second, expr)
@@ -222,7 +222,7 @@ class _Binder:
         if null_literal in (expr.left, expr.right):
             return
         if not (fits(first, second) or fits(second, first)):
-            self._mismatch(f"a {first} never equals a {second}", expr)
+            self._mismatch(f"{first} never equals {second}", expr)
         self._labels(first, second, expr)
 
     def _labels(self, first: Type, second: Type, expr: Binary) -> None:
@@ -251,7 +251,7 @@ class _Binder:
             return call, declared.returns
         function = FUNCTIONS.get(name)
         if function is not None:
-            args = self._arguments(expr, name, function.parameters, function.required, {})
+            args = self._arguments(expr, name, function.parameters, function.required)
             bound = [self.bind(arg) for arg in args]
             kinds = tuple(kind for _, kind in bound)
             call = replace(expr, function=name, args=tuple(arg for arg, _ in bound), named=())
@@ -285,18 +285,24 @@ class _Binder:
     def _declared_arguments(self, expr: Call, declared: FunctionDecl) -> tuple[Expr, ...]:
         """The arguments of a declared function, its defaults filled in: given by position, by name, or neither."""
         parameters = tuple(param.name for param in declared.params)
-        named = dict(expr.named)
-        filled = [
-            (param.name, param.default)
-            for param in declared.params[len(expr.args) :]
-            if param.name not in named and param.default is not None
-        ]
-        complete = replace(expr, named=(*expr.named, *filled))
-        return self._arguments(complete, declared.name, parameters, len(parameters), dict.fromkeys(parameters))
+        given = dict(expr.named)
+        for name in given:
+            if name not in parameters[len(expr.args) :]:
+                help = name_help(name, parameters, "parameters")
+                self._error(BindError(f"`{declared.name}` has no argument `{name}` here", expr.span, help))
+        args = list(expr.args)
+        for param in declared.params[len(args) :]:
+            value = given.get(param.name, param.default)
+            if value is None:
+                self._error(BindError(f"`{declared.name}` needs `{param.name}`", expr.span))
+                break
+            args.append(value)
+        if len(args) > len(parameters):
+            takes = f"`{declared.name}` takes {len(parameters)} argument{'' if len(parameters) == 1 else 's'}"
+            self._error(BindError(f"{takes} ({', '.join(parameters)}), found {len(args)}", expr.span))
+        return tuple(args[: len(parameters)])
 
-    def _arguments(
-        self, expr: Call, name: str, parameters: tuple[str, ...], needed: int, known: dict[str, None]
-    ) -> tuple[Expr, ...]:
+    def _arguments(self, expr: Call, name: str, parameters: tuple[str, ...], needed: int) -> tuple[Expr, ...]:
         """The arguments in the order of the parameters; too many, too few and unknown ones are mistakes."""
         args = list(expr.args)
         named = dict(expr.named)
@@ -305,7 +311,7 @@ class _Binder:
                 break
             args.append(named.pop(parameter))
         for extra in named:
-            help = name_help(extra, known or parameters, "parameters")
+            help = name_help(extra, parameters, "parameters")
             self._error(BindError(f"`{name}` has no argument `{extra}` here", expr.span, help))
         if not needed <= len(args) <= len(parameters):
             count = str(needed) if needed == len(parameters) else f"{needed} to {len(parameters)}"

@@ -111,10 +111,11 @@ def _bind_use(context: Context, scope: Scope, call: Call, label: str) -> Value:
     context.used.add(call.function)
     inner_scope = Scope(rows=scope.rows, names={}, taken={}, prefix=f"{label}.", calls=scope.calls)
     inner.constants, inner.models, inner.tools, inner.functions, inner.uses, inner.broken = {}, {}, {}, {}, {}, set()
-    params = columns(context, inner_scope, workflow.params, "input")
+    params = columns(context, inner_scope, workflow.params, "input `{}`")
     args = call_arguments(context, scope, call, params, f"`{call.function}`")
-    for param, arg in zip(workflow.params, args, strict=True):
-        inner_scope.define(inner, param.name, arg, param.span)
+    places = {param.name: param.span for param in workflow.params}
+    for column, arg in zip(params, args, strict=True):
+        inner_scope.define(inner, column.name, arg, places[column.name])
     declare(inner, inner_scope, workflow)
     steps, outputs = split_output(context, workflow)
     inner_scope.later = later_steps(steps)
@@ -210,7 +211,9 @@ def _bind_for(context: Context, scope: Scope, loop: For, name: str) -> Value:
         context.error(TypeMismatch(f"`for` runs over a list, found {over.type}", loop.over.span or loop.span))
     item = kind.item if isinstance(kind, ListOf) else JSON
     if loop.variable in scope.taken:
-        message = f"`{loop.variable}` is already set"
+        place = scope.taken[loop.variable]
+        where = f" on line {place.line}" if place is not None else ""
+        message = f"`{loop.variable}` is already set{where}"
         context.error(BindError(message, loop.span, "give the variable of the `for` another name"))
     captures = _captured(scope, (loop.body, loop.result), without=(loop.variable,))
     params = {loop.variable: item} | {captured: value.type for captured, value in captures.items()}

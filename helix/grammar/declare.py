@@ -9,10 +9,10 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from helix.errors import BindError, SourceErrors, TypeMismatch, name_help
-from helix.expr import Expr, Literal, Name
+from helix.expr import Expr, Literal, Name, walk
 from helix.functions import ALIASES, FUNCTIONS
 from helix.grammar.bind_expr import constant_value
-from helix.grammar.scope import Context, Scope, constant
+from helix.grammar.scope import Context, Scope, assigned_names, constant, used_names
 from helix.logical import Effects, Model, Tool
 from helix.schema import NO_DEFAULT, Column
 from helix.syntax import FunctionDecl, Let, ModelDecl, Option, Param, ToolDecl, UseDecl, Workflow
@@ -89,8 +89,13 @@ def duration(value: Any) -> float | None:
 def declare(context: Context, scope: Scope, workflow: Workflow) -> None:
     """Reads all declarations of a workflow; steps may use a declaration that stands further down."""
     lets = [statement for statement in workflow.statements if isinstance(statement, Let)]
+    for statement in workflow.statements:
+        if isinstance(statement, FunctionDecl):
+            _function(context, scope, statement)
+    steps = {name for name, _ in assigned_names(workflow.statements)}
+    scope.later = {let.name: (let.span, frozenset(used_names(let.value))) for let in lets}
     for let in lets:
-        _constant(context, scope, let)
+        _constant(context, scope, let, steps)
     for statement in workflow.statements:
         match statement:
             case ModelDecl(name=name, span=span):
@@ -100,13 +105,8 @@ def declare(context: Context, scope: Scope, workflow: Workflow) -> None:
             case ToolDecl(name=name, span=span):
                 _once(context, scope, name, span, context.tools)
                 context.tools[name] = _tool(context, scope, statement)
-            case FunctionDecl(name=name, span=span):
-                _once(context, scope, name, span, context.functions)
-                if name in FUNCTIONS or name in ALIASES:
-                    context.error(BindError(f"`{name}` is a built-in function", span, "give the function another name"))
-                _check_target(context, statement.target, statement)
-                columns(context, scope, statement.params, f"parameter of `{name}`")
-                context.functions[name] = statement
+            case FunctionDecl(name=name):
+                columns(context, scope, statement.params, "parameter `{}` of `" + name + "`")
             case UseDecl(name=name, span=span):
                 _once(context, scope, name, span, context.uses)
                 _use(context, statement)
@@ -117,6 +117,15 @@ def declare(context: Context, scope: Scope, workflow: Workflow) -> None:
             context.error(BindError(message, None, name_help(name, known_constants, "constants")))
 
 
+def _function(context: Context, scope: Scope, function: FunctionDecl) -> None:
+    _once(context, scope, function.name, function.span, context.functions)
+    if function.name in FUNCTIONS or function.name in ALIASES:
+        message = f"`{function.name}` is a built-in function"
+        context.error(BindError(message, function.span, "give the function another name"))
+    _check_target(context, function.target, function)
+    context.functions[function.name] = function
+
+
 def _once(context: Context, scope: Scope, name: str, span: Any, known: Iterable[str]) -> None:
     if name in known or name in scope.taken:
         context.error(BindError(f"`{name}` is declared twice", span, "give one of them another name"))
@@ -124,8 +133,11 @@ def _once(context: Context, scope: Scope, name: str, span: Any, known: Iterable[
         scope.taken[name] = span
 
 
-def _constant(context: Context, scope: Scope, let: Let) -> None:
-    value = constant_value(context, scope, let.value, "a `let`")
+def _constant(context: Context, scope: Scope, let: Let, steps: set[str]) -> None:
+    read = next((part for part in walk(let.value) if isinstance(part, Name) and part.name in steps), None)
+    if read is not None:
+        context.error(BindError("a `let` must be a constant", read.span, f"`{read.name}` is a step: make this one too"))
+    value = None if read is not None else constant_value(context, scope, let.value, "a `let`")
     node = constant(value, let.span)
     override = context.overrides.get(let.name)
     if override is not None:
@@ -150,7 +162,10 @@ def option_values(
         if name not in kinds:
             if _SECRET.fullmatch(name):
                 help = "set HELIX_API_KEY or OPENAI_API_KEY in the environment"
-                context.error(BindError("a secret does not belong into a workflow", span, help))
+                context.error(BindError("a secret does not belong in a workflow", span, help))
+            elif name in _NAMING:
+                help = "declare one, `model main { ... }`, and write `llm main`"
+                context.error(BindError(f"option `{name}` belongs to a model", span, help))
             elif name in known:
                 continue
             else:
@@ -198,13 +213,21 @@ def model_of(values: dict[str, Any]) -> Model:
 
 
 def columns(context: Context, scope: Scope, params: tuple[Param, ...], what: str) -> tuple[Column, ...]:
-    """The inputs of a workflow or a tool; a name twice and a default that does not fit are mistakes."""
-    result: list[Column] = []
+    """The inputs of a workflow or the parameters of a tool or function; `what` says so, with `{}` for the name.
+
+    A name that stands twice, of which the first counts, and a default that does not fit are mistakes.
+    """
+    result: dict[str, Column] = {}
     for param in params:
-        if any(column.name == param.name for column in result):
-            context.error(BindError(f"{what} `{param.name}` stands twice", param.span))
+        if param.name in result:
+            context.error(BindError(f"{what.format(param.name)} stands twice", param.span))
+            continue
         default: Any = NO_DEFAULT
-        if param.default is not None:
+        read = [part for part in walk(param.default or Literal(value=None)) if isinstance(part, Name)]
+        unknown = next((part for part in read if part.name not in scope.names), None)
+        if unknown is not None:
+            context.error(BindError("a default must be a constant", unknown.span, "write a literal"))
+        elif param.default is not None:
             before = len(context.errors)
             default = constant_value(context, scope, param.default, "a default")
             bad = mismatch(default, param.type) if len(context.errors) == before else None
@@ -212,12 +235,12 @@ def columns(context: Context, scope: Scope, params: tuple[Param, ...], what: str
                 context.error(
                     TypeMismatch(f"the default of `{param.name}`: {bad[1]}", param.default.span or param.span)
                 )
-        result.append(Column(param.name, param.type, default))
-    return tuple(result)
+        result[param.name] = Column(param.name, param.type, default)
+    return tuple(result.values())
 
 
 def _tool(context: Context, scope: Scope, tool: ToolDecl) -> Tool:
-    params = columns(context, scope, tool.params, f"parameter of `{tool.name}`")
+    params = columns(context, scope, tool.params, "parameter `{}` of `" + tool.name + "`")
     if tool.origin not in ("python", "sql"):
         known = ("python", "sql")
         help = name_help(tool.origin, known, "kinds of tools")

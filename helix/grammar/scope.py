@@ -141,11 +141,14 @@ class Scope:
             if name in self.rounds:
                 help = f"set `{name}` before the `repeat`, or further up in it"
                 return BindError(f"`{name}` has no value in the first round", span, help)
-            if self.current and (name == self.current or self._needs(name, self.current)):
-                each = "itself" if name == self.current else f"`{name}`, which needs `{self.current}`"
-                return BindError(f"`{self.current}` needs {each}: a cycle", span, "a loop is written `repeat up to N`")
+            path = self._path(name, self.current) if self.current else None
+            if path is not None:
+                needs = ", which needs ".join(f"`{each}`" for each in path) if path[0] != self.current else "itself"
+                return BindError(f"`{self.current}` needs {needs}: a cycle", span, "a loop is written `repeat up to N`")
             line = f" on line {place.line}" if place is not None else ""
-            return BindError(f"`{name}` is used before it is set{line}", span, "move the step that sets it up")
+            return BindError(
+                f"`{name}` is used before it is set{line}", span, f"move the line that sets `{name}` above this one"
+            )
         if name in self.gone:
             return BindError(f"`{name}` cannot be read here", span, self.gone[name])
         for kind, known in (("model", context.models), ("tool", context.tools), ("function", context.functions)):
@@ -153,20 +156,18 @@ class Scope:
                 return BindError(f"`{name}` is a {kind}, not a value", span)
         return BindError(f"unknown name `{name}`", span, name_help(name, self.names))
 
-    def _needs(self, name: str, target: str) -> bool:
-        """Whether a step further down depends on the target, through other such steps too."""
-        seen: set[str] = set()
-        stack = [name]
-        while stack:
-            top = stack.pop()
-            if top in seen or top not in self.later:
-                continue
-            seen.add(top)
-            uses = self.later[top][1]
-            if target in uses:
-                return True
-            stack.extend(sorted(uses))
-        return False
+    def _path(self, name: str, target: str) -> tuple[str, ...] | None:
+        """How a step further down depends on the target: the names on the way, both ends included; None: not at all."""
+        paths: list[tuple[str, ...]] = [(name,)]
+        seen = {name}
+        for path in paths:
+            if path[-1] == target:
+                return path
+            following = self.later[path[-1]][1] if path[-1] in self.later else frozenset()
+            fresh = sorted(following - seen)
+            seen.update(fresh)
+            paths.extend((*path, each) for each in fresh)
+        return None
 
 
 def null() -> Const:
