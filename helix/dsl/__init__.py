@@ -26,7 +26,7 @@ from helix.dsl.operators import (
 )
 from helix.dsl.program import Workflow, workflow
 from helix.dsl.prompts import Model, assistant, history, llm, model, system, truncate, unordered, user
-from helix.dsl.tables import desc, group_by, keep, let, limit, output, sort, spread, step
+from helix.dsl.tables import Output, desc, group_by, keep, let, limit, output, sort, spread, step
 from helix.dsl.tools import Function, Tool, function, sql_tool, tool
 from helix.dsl.values import Names, Value
 
@@ -34,6 +34,7 @@ __all__ = [
     "Function",
     "Model",
     "Names",
+    "Output",
     "Tool",
     "Value",
     "Workflow",

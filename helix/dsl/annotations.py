@@ -17,7 +17,7 @@ from functools import lru_cache, reduce
 from typing import Any
 
 from helix.dsl.markers import refuse_markers
-from helix.dsl.places import Names, function_span, names_here, problem
+from helix.dsl.places import KnownNames, function_span, names_here, problem
 from helix.span import Span
 from helix.types import (
     BOOL,
@@ -50,7 +50,7 @@ _HELP = (
 )
 
 
-def to_type(annotation: Any, what: str, span: Span | None = None, names: Names | None = None) -> Type:
+def to_type(annotation: Any, what: str, span: Span | None = None, names: KnownNames | None = None) -> Type:
     """The type of a workflow for one of Python. `what` names the place for messages; raises BindError for others.
 
     `names` are known where the annotation stands (left out: where the caller is): local types refer to one another.
@@ -58,7 +58,7 @@ def to_type(annotation: Any, what: str, span: Span | None = None, names: Names |
     return _Reader(what, span, names).read(annotation, ())
 
 
-def hints_of(function: Callable[..., Any], names: Names) -> dict[str, Any]:
+def hints_of(function: Callable[..., Any], names: KnownNames) -> dict[str, Any]:
     """The annotations of a function; those written as texts may use the names of the place that it is marked at."""
     known: dict[str, Any] = dict(names.locals) if names.globals is function.__globals__ else {}
     closure = getattr(function, "__closure__", None) or ()
@@ -76,7 +76,7 @@ def hints_of(function: Callable[..., Any], names: Names) -> dict[str, Any]:
 
 
 class _Reader:
-    def __init__(self, what: str, span: Span | None, names: Names | None) -> None:
+    def __init__(self, what: str, span: Span | None, names: KnownNames | None) -> None:
         self._what = what
         self._span = span
         self._names = names

@@ -19,9 +19,9 @@ from helix.dsl.trace import (
     ChooseItem,
     MapValue,
     RepeatItem,
-    Symbol,
     Trace,
     current,
+    python_type,
 )
 from helix.dsl.values import Names, Value, kind_of
 from helix.expr import Expr
@@ -63,7 +63,7 @@ def _map(trace: Trace, function: Callable[[Any], Any], over: Any, hint: str | No
             help = "return the value that is collected for each item"
             raise problem("the function of `hx.map` returns nothing", help, function_span(function) or span)
         result = trace.lift(returned)
-    python = _python(result)
+    python = python_type(result)
     made = MapValue(variable=variable, over=lifted, block=block, result=result)
     kind = None if python is None else GenericAlias(list, (python,))
     return trace.step(made, hint=hint, explicit=name is not None, python=kind, span=span)
@@ -125,7 +125,7 @@ def _arm(trace: Trace, item: ChooseItem, condition: Expr | None, branch: Any) ->
 
 
 def _join(trace: Trace, item: ChooseItem, key: str, hint: str | None, explicit: bool) -> Value:
-    kinds = [_python(arm.results[key]) for arm in item.arms if key in arm.results]
+    kinds = [python_type(arm.results[key]) for arm in item.arms if key in arm.results]
     python = kinds[0] if len(kinds) == len(item.arms) and all(kind is kinds[0] for kind in kinds) else None
     binding = Binding(block=trace.block, hint=hint, explicit=explicit, span=item.span, python=python)
     item.joins[key] = binding
@@ -184,7 +184,7 @@ def _repeat(
         Carried(now=now[key], last=last[key], initial=initial[key], following=results[key]) for key in initial
     ]
     for key, binding in last.items():
-        kinds = _python(initial[key]), _python(results[key])
+        kinds = python_type(initial[key]), python_type(results[key])
         binding.python = kinds[0] if kinds[0] is kinds[1] else None
     left = {key: trace.value(last[key]) if key in last else Value(results[key], trace) for key in results}
     names = Names(left)
@@ -224,10 +224,6 @@ def _results(trace: Trace, returned: Any, carried: list[str], span: Any) -> dict
 
 
 # --- shared -------------------------------------------------------------------------------------------------------
-
-
-def _python(expr: Expr) -> Any:
-    return expr.binding.python if isinstance(expr, Symbol) else None
 
 
 def _parameters(function: Any, what: str, count: int | None = None) -> list[str]:

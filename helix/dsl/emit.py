@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from helix.dsl.merge import Merged, blocks_of, merge
-from helix.dsl.names import free_name
+from helix.dsl.names import Taken
 from helix.dsl.places import problem
 from helix.dsl.trace import (
     Binding,
@@ -64,30 +64,30 @@ def emit(trace: Trace, span: Span | None) -> Workflow:
 
 def _name_all(trace: Trace, merged: Merged) -> None:
     """Gives every binding its name: first those asked for, then the others in the order of the program."""
-    taken = {param.name: "an input" for param in trace.params} | dict.fromkeys(trace.declarations, "declared")
+    names = dict.fromkeys(trace.declarations, "declared") | {param.name: "an input" for param in trace.params}
     if any(isinstance(item, GroupItem) for item in trace.top.items):
-        taken["rows"] = "the list of a group's rows"
-    _name_scope(trace.top, None, merged, taken)
+        names["rows"] = "the list of a group's rows"
+    _name_scope(trace.top, None, merged, Taken(names))
 
 
-def _name_scope(block: Block, variable: Binding | None, merged: Merged, taken: dict[str, str]) -> None:
+def _name_scope(block: Block, variable: Binding | None, merged: Merged, taken: Taken) -> None:
     """Names what a block sets. The names inside a map are its own: two maps may use the same ones."""
     found = list(_bindings(block)) if variable is None else [(variable, None), *_bindings(block)]
     for binding, _ in found:
         root = merged.root(binding)
         if binding.explicit and binding.hint is not None and root.name != binding.hint:
-            if binding.hint in taken:
-                message = f"a step cannot be named `{binding.hint}`: it is already {taken[binding.hint]}"
+            if what := taken.what(binding.hint):
+                message = f"a step cannot be named `{binding.hint}`: it is already {what}"
                 raise problem(message, "give this step another name", binding.span)
             root.name = binding.hint
-            taken[binding.hint] = "a step"
+            taken.take(binding.hint, "a step")
     for binding, mapped in found:
         root = merged.root(binding)
         if root.name is None:
-            root.name = free_name(root.hint, taken, "step")
-            taken[root.name] = "a step"
+            root.name = taken.free(root.hint, "step")
+            taken.take(root.name, "a step")
         if mapped is not None:
-            _name_scope(mapped.block, mapped.variable, merged, dict(taken))
+            _name_scope(mapped.block, mapped.variable, merged, Taken({}, taken))
 
 
 def _bindings(block: Block) -> Iterator[tuple[Binding, MapValue | None]]:
@@ -224,7 +224,7 @@ class _Emitter:
             if copied is None:
                 continue
             if any(isinstance(part, Symbol) and part.binding in changed for part in walk(each.following)):
-                name = free_name(f"next_{copied.name}", self._names, "step")
+                name = Taken(dict.fromkeys(self._names, "a step")).free(f"next_{copied.name}", "step")
                 self._names.add(name)
                 first.append(replace(copied, name=name))
                 copied = replace(copied, value=Name(name=name, span=span))

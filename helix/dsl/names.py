@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import re
-from collections.abc import Container
+from collections.abc import Mapping
 
 from helix.dsl.markers import refuse_markers
 from helix.dsl.places import problem
@@ -37,13 +36,38 @@ def checked_name(name: object, what: str, span: Span | None = None) -> str:
     return str(name)
 
 
-def free_name(hint: str | None, taken: Container[str], fallback: str) -> str:
-    """The hint, or the hint with a number where it is taken; without a usable hint the fallback and its number."""
-    if hint is None or not is_name(hint) or not hint.strip("_"):
-        return next(name for number in itertools.count(1) if (name := f"{fallback}{number}") not in taken)
-    if hint not in taken:
-        return hint
-    return next(name for number in itertools.count(2) if (name := f"{hint}_{number}") not in taken)
+class Taken:
+    """The names that are taken, each with what it is. The names of an inner scope come on top of those around it."""
+
+    def __init__(self, names: Mapping[str, str], around: Taken | None = None) -> None:
+        self._names = dict(names)
+        self._around = around
+        self._next: dict[str, int] = {}
+
+    def what(self, name: str) -> str | None:
+        """What a name is, or None where it is free."""
+        return self._names.get(name) or (None if self._around is None else self._around.what(name))
+
+    def take(self, name: str, what: str) -> None:
+        """Marks a name as taken."""
+        self._names[name] = what
+
+    def free(self, hint: str | None, fallback: str) -> str:
+        """The hint, or the hint with a number where it is taken; without a usable hint the fallback and its number."""
+        if hint is None or not is_name(hint) or not hint.strip("_"):
+            return self._numbered(fallback, 1)
+        return hint if self.what(hint) is None else self._numbered(f"{hint}_", 2)
+
+    def _numbered(self, stem: str, first: int) -> str:
+        number = self._last(stem, first)
+        while self.what(f"{stem}{number}") is not None:
+            number += 1
+        # Names are never given back, so the search need not begin anew.
+        self._next[stem] = number
+        return f"{stem}{number}"
+
+    def _last(self, stem: str, first: int) -> int:
+        return self._next.get(stem) or (first if self._around is None else self._around._last(stem, first))
 
 
 def beside_built_ins(hint: str | None) -> str | None:

@@ -38,7 +38,7 @@ def caller() -> FrameType | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class KnownNames:
     """The names that the user's code has at a place."""
 
     globals: Mapping[str, Any]
@@ -49,10 +49,10 @@ class Names:
         return {**self.globals, **self.locals}
 
 
-def names_here() -> Names:
+def names_here() -> KnownNames:
     """The names where the user's code is running."""
     frame = caller()
-    return Names({}, {}) if frame is None else Names(frame.f_globals, dict(frame.f_locals))
+    return KnownNames({}, {}) if frame is None else KnownNames(frame.f_globals, dict(frame.f_locals))
 
 
 def here() -> Span | None:

@@ -10,17 +10,17 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import update_wrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
-from helix.dsl.annotations import from_json, is_structured
+from helix.dsl.annotations import from_json
 from helix.dsl.emit import emit
 from helix.dsl.names import checked_name
-from helix.dsl.places import Names, assigned_name, function_span, here, names_here, problem
+from helix.dsl.places import KnownNames, assigned_name, function_span, here, names_here, problem
 from helix.dsl.tables import Output
 from helix.dsl.tools import check_arguments, parameters, target_of
-from helix.dsl.trace import Symbol, Trace, tracing
+from helix.dsl.trace import Trace, python_type, tracing
 from helix.dsl.values import Value, kind_of
-from helix.expr import Call, Expr
+from helix.expr import Call
 from helix.syntax import Param, UseDecl
 from helix.syntax import Workflow as Syntax
 
@@ -70,7 +70,7 @@ class Workflow:
 
     @classmethod
     def of_function(
-        cls, function: Callable[..., Any], *, name: str | None = None, names: Names | None = None
+        cls, function: Callable[..., Any], *, name: str | None = None, names: KnownNames | None = None
     ) -> Workflow:
         """The workflow that a function describes; `names` are those known where its annotations stand."""
         span = function_span(function)
@@ -212,10 +212,14 @@ class Workflow:
             trace.top.items.append(returned.item)
             syntax = emit(trace, span)
         columns = zip(syntax.statements[-1].items, returned.item.items, strict=True)  # type: ignore[union-attr]
-        types = {item.name: kind for item, (expr, _) in columns if (kind := _python(expr)) is not None}
+        types = {item.name: kind for item, (expr, _) in columns if (kind := python_type(expr)) is not None}
         return _Traced(syntax=syntax, callables=trace.callables, uses=trace.uses, output_types=types)
 
 
+@overload
+def workflow(function: Callable[..., Any]) -> Workflow: ...
+@overload
+def workflow(*, name: str | None = None) -> Callable[[Callable[..., Any]], Workflow]: ...
 def workflow(function: Callable[..., Any] | None = None, *, name: str | None = None) -> Any:
     """Marks a function as a workflow: its typed parameters are the inputs, and it returns `hx.output(...)`.
 
@@ -233,8 +237,3 @@ def _numbered(path: str) -> Iterator[str]:
     """The path, and others for workflows that a function made several of."""
     yield path
     yield from (f"{path}_{number}" for number in itertools.count(2))
-
-
-def _python(expr: Expr) -> Any:
-    kind = expr.binding.python if isinstance(expr, Symbol) else None
-    return kind if kind is not None and is_structured(kind) else None

@@ -17,6 +17,7 @@ from helix.dsl.trace import (
     Symbol,
     Trace,
     current,
+    python_type,
 )
 from helix.dsl.values import Value, describe, is_constant
 from helix.expr import Expr, Field, Name
@@ -42,13 +43,15 @@ def step(value: Any, *, name: str | None = None, when: Any = None) -> Value:
     trace = current("`hx.step(...)`")
     hint = assigned_name() if name is None else checked_name(name, "a step")
     condition = None if when is None else trace.lift(when)
-    return trace.step(trace.lift(value), hint=hint, explicit=name is not None, when=condition, python=_python(value))
+    expr = trace.lift(value)
+    return trace.step(expr, hint=hint, explicit=name is not None, when=condition, python=python_type(expr))
 
 
 def conditional(value: Value, condition: Any) -> Value:
     """A value where a condition holds, null elsewhere; its step is run only then, unless something else reads it."""
     trace = current("`.when(...)`")
-    return trace.step(trace.lift(value), hint=assigned_name(), when=trace.lift(condition), python=_python(value))
+    expr = trace.lift(value)
+    return trace.step(expr, hint=assigned_name(), when=trace.lift(condition), python=python_type(expr))
 
 
 def keep(condition: Any) -> None:
@@ -166,8 +169,3 @@ def _column(trace: Trace, key: Any) -> Expr:
         refuse_markers(key, "the name of a column", "give the value itself")
         return Name(name=key, span=here())
     return trace.lift(key)
-
-
-def _python(value: Any) -> Any:
-    expr = value._expr if isinstance(value, Value) else None
-    return expr.binding.python if isinstance(expr, Symbol) else None

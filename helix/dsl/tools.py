@@ -7,12 +7,12 @@ import sys
 from collections.abc import Callable, Mapping
 from functools import update_wrapper, wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 from helix.dsl.annotations import from_json, hints_of, is_structured, to_json, to_type
 from helix.dsl.markers import refuse_markers
 from helix.dsl.names import beside_built_ins, checked_name
-from helix.dsl.places import Names, assigned_name, function_span, here, names_here, problem
+from helix.dsl.places import KnownNames, assigned_name, function_span, here, names_here, problem
 from helix.dsl.trace import Trace, tracing
 from helix.dsl.values import Value, is_constant
 from helix.errors import name_help
@@ -24,7 +24,7 @@ from helix.types import JSON, TABLE, Optional, Type, optional
 _KINDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
-def parameters(function: Callable[..., Any], what: str, names: Names) -> tuple[tuple[Param, ...], dict[str, Any]]:
+def parameters(function: Callable[..., Any], what: str, names: KnownNames) -> tuple[tuple[Param, ...], dict[str, Any]]:
     """The parameters of a typed function in the syntax tree, and its annotations. An untyped one is a mistake."""
     span = function_span(function)
     hints = hints_of(function, names)
@@ -149,6 +149,10 @@ class Function:
         return trace.declare(self, beside_built_ins(self.name), "function", make)
 
 
+@overload
+def tool(function: Callable[..., Any]) -> Tool: ...
+@overload
+def tool(*, name: str | None = None, **traits: Any) -> Callable[[Callable[..., Any]], Tool]: ...
 def tool(function: Callable[..., Any] | None = None, *, name: str | None = None, **traits: Any) -> Any:
     """Marks a typed Python function as a tool: `@hx.tool(effects="read", cost="300ms", timeout="5s")`.
 
@@ -176,6 +180,10 @@ def tool(function: Callable[..., Any] | None = None, *, name: str | None = None,
     return mark if function is None else mark(function)
 
 
+@overload
+def function(function: Callable[..., Any]) -> Function: ...
+@overload
+def function(*, name: str | None = None) -> Callable[[Callable[..., Any]], Function]: ...
 def function(function: Callable[..., Any] | None = None, *, name: str | None = None) -> Any:
     """Marks a typed Python function as pure: it may be used inside expressions and prompts, and makes no step."""
     names = names_here()
@@ -257,7 +265,7 @@ def adapted(function: Callable[..., Any], hints: dict[str, Any]) -> Callable[...
 
 
 def _read(
-    function: Callable[..., Any], name: str | None, word: str, names: Names
+    function: Callable[..., Any], name: str | None, word: str, names: KnownNames
 ) -> tuple[str, tuple[Param, ...], Type, dict[str, Any]]:
     if not inspect.isfunction(function):
         raise problem(f"`@hx.{word}` marks a function, found {type(function).__name__}", "write a `def` with types")

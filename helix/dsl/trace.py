@@ -18,7 +18,7 @@ from typing import Any
 from typing import Literal as OneOf
 
 from helix.dsl.markers import marker, refuse_markers, split_markers
-from helix.dsl.names import free_name
+from helix.dsl.names import Taken
 from helix.dsl.places import here, problem
 from helix.dsl.values import Names, Value, describe, is_tstring, kind_of
 from helix.expr import Binary, Call, Expr, ListExpr, Literal, Name, RecordExpr, transform
@@ -166,6 +166,7 @@ class Trace:
         self.declarations: dict[str, Declaration] = {}
         self.callables: dict[str, Callable[..., Any]] = {}
         self.uses: dict[str, Any] = {}
+        self._names = Taken({param.name: "an input" for param in params})
         self._marked: list[Expr] = []
         self._declared: dict[int, tuple[object, str]] = {}
 
@@ -195,8 +196,8 @@ class Trace:
         known = self._declared.get(id(key))
         if known is not None:
             return known[1]
-        taken = {param.name for param in self.params} | set(self.declarations)
-        name = free_name(hint, taken, fallback)
+        name = self._names.free(hint, fallback)
+        self._names.take(name, "declared")
         self.declarations[name] = make(name)
         self._declared[id(key)] = (key, name)
         return name
@@ -312,6 +313,11 @@ class Trace:
             else:
                 pieces.append(self.lift(hole.value))
         return pieces
+
+
+def python_type(expr: Expr) -> Any:
+    """The Python type whose objects a step's value becomes, or None where it is plain JSON."""
+    return expr.binding.python if isinstance(expr, Symbol) else None
 
 
 def tracing() -> Trace | None:

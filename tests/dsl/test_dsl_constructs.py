@@ -27,7 +27,7 @@ def score(a: str, b: int = 2) -> int:
 
 def test_the_smallest():
     @hx.workflow
-    def hello(name: str):
+    def hello(name: str) -> hx.Output:
         greeting = hx.llm(user=f"Say hello to {name}.")
         return hx.output(greeting)
 
