@@ -122,8 +122,12 @@ class Parameters(Relation):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Value(Node):
-    """The base of operators that compute one value for each row."""
+    """The base of operators that compute one value for each row.
 
+    `label` is what the workflow calls the value, loops included (`views.text`); like the span it takes no part in ids.
+    """
+
+    label: str = field(default="", compare=False, repr=False)
     type: Type
 
 
@@ -313,10 +317,15 @@ class Sink(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogicalPlan:
-    """A whole plan. Its identity is that of its sink; the workflow's name takes no part."""
+    """A whole plan. Its identity is that of its sink; the workflow's name takes no part.
+
+    `steps` are the names of all steps in the order of the workflow. No rule changes them: of several failures of a row
+    the one whose step comes first is the row's error, whatever the plan looks like.
+    """
 
     name: str
     sink: Sink
+    steps: tuple[str, ...] = ()
 
     @property
     def id(self) -> str:
@@ -431,15 +440,17 @@ def encode(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} has no place in a plan")
 
 
+# What takes no part in ids: where a node was written, what it is called, and the id itself.
+UNHASHED = ("span", "label", "id")
 _CONTENT: dict[type, tuple[str, ...]] = {}
 _DEFAULTS: dict[type, dict[str, Any]] = {}
 
 
 def _content(kind: type) -> tuple[str, ...]:
-    """The fields of a class that take part in ids: all but the span and the id itself."""
+    """The fields of a class that take part in ids."""
     known = _CONTENT.get(kind)
     if known is None:
-        known = _CONTENT[kind] = tuple(each.name for each in fields(kind) if each.name not in ("span", "id"))
+        known = _CONTENT[kind] = tuple(each.name for each in fields(kind) if each.name not in UNHASHED)
         _DEFAULTS[kind] = {each.name: each.default for each in fields(kind) if each.default is not MISSING}
     return known
 

@@ -90,6 +90,7 @@ def to_json(plan: LogicalPlan) -> dict[str, Any]:
         "name": plan.name,
         "sources": list(sources),
         "root": plan.sink.id,
+        "steps": list(plan.steps),
         "nodes": nodes,
     }
 
@@ -100,6 +101,8 @@ def _entry(node: Node, sources: dict[str, int]) -> dict[str, Any]:
     if span is not None:
         source = sources.setdefault(span.source.name, len(sources))
         entry["span"] = [source, span.line, span.column, span.end_line, span.end_column]
+    if isinstance(node, logical.Value) and node.label:
+        entry["label"] = node.label
     return entry
 
 
@@ -135,7 +138,7 @@ def from_json(data: Any) -> LogicalPlan:
     unread = next((node for node in reader.nodes if node not in read), None)
     if unread is not None:
         raise PlanError(f"the plan does not read {_named(reader.nodes[unread])}")
-    plan = LogicalPlan(name=envelope.name, sink=sink)
+    plan = LogicalPlan(name=envelope.name, sink=sink, steps=tuple(envelope.steps))
     verify(plan)
     return plan
 
@@ -155,6 +158,7 @@ def _envelope(data: Any) -> Any:
         operator: str
         fields: dict[str, Any]
         span: list[int] | None = Field(default=None, min_length=5, max_length=5)
+        label: str | None = None
 
     class Envelope(BaseModel):
         model_config = ConfigDict(extra="forbid", strict=True)
@@ -163,6 +167,7 @@ def _envelope(data: Any) -> Any:
         name: str
         sources: list[str]
         root: str
+        steps: list[str] = Field(default=[], max_length=MAX_NODES)
         nodes: list[Entry] = Field(max_length=MAX_NODES)
 
     try:
@@ -193,6 +198,8 @@ class _Reader:
             raise PlanError(f"{where} stands twice")
         try:
             values = self._fields(kind, entry.fields, where, 0)
+            if entry.label is not None and issubclass(kind, logical.Value):
+                values["label"] = entry.label
             node = kind(**values, span=_span(entry.span, sources, where))
         except RecursionError:
             raise PlanError(f"{where} is nested too deeply") from None
@@ -216,7 +223,7 @@ class _Reader:
             raise PlanError(f"{where} holds too many sub-plans")
 
     def _fields(self, kind: type, given: Mapping[str, Any], where: str, depth: int) -> dict[str, Any]:
-        wanted = {each.name: each for each in fields(kind) if each.init and each.name != "span"}
+        wanted = {each.name: each for each in fields(kind) if each.init and each.name not in logical.UNHASHED}
         hints = _hints(kind)
         values: dict[str, Any] = {}
         for name, value in given.items():

@@ -42,6 +42,7 @@ from helix.canonical import to_json_text
 from helix.errors import cell_width
 from helix.labels import Labels, Piece, captured
 from helix.logical import (
+    UNHASHED,
     Apply,
     Body,
     Choose,
@@ -292,7 +293,7 @@ def _changed(record: Node | Model | Tool, left_out: tuple[str, ...]) -> Iterator
     """The settings of a record that are not at their default, as the language writes them."""
     for each in fields(record):
         value = getattr(record, each.name)
-        if each.name in (*left_out, "span", "id") or value == each.default:
+        if each.name in (*left_out, *UNHASHED) or value == each.default:
             continue
         if each.name in ("timeout", "cost") and value is not None:
             yield _setting(each.name, f"{value:g}s" if float(f"{value:g}") == value else f"{value!r}s")
@@ -304,7 +305,7 @@ def _fields(node: Node, labels: Labels, left_out: tuple[str, ...]) -> Iterator[_
     """All fields of an operator that has no form of its own here."""
     for each in fields(node):
         value = getattr(node, each.name)
-        if each.name in (*left_out, "span", "id") or value == each.default:
+        if each.name in (*left_out, *UNHASHED) or value == each.default:
             continue
         yield _setting(each.name, labels.text(value) if isinstance(value, Value) else _value(value))
 

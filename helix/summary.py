@@ -13,6 +13,7 @@ from helix.canonical import canonical_bytes
 from helix.expr import ListExpr
 from helix.graph import Chain, longest_chain
 from helix.logical import (
+    UNHASHED,
     Apply,
     Body,
     Choose,
@@ -207,7 +208,7 @@ def _scope(nodes: Iterable[Node], ids: dict[str, str], groups: list[tuple[str, .
 
 def _nameless(node: Node, ids: Mapping[str, str]) -> str:
     """An operator's id without its step's name and those of all that it reads."""
-    names = [each.name for each in fields(node) if each.name not in ("span", "id", "step")]
+    names = [each.name for each in fields(node) if each.name not in (*UNHASHED, "step")]
     content = {name: encode(getattr(node, name)) for name in names}
     return hashlib.sha256(canonical_bytes([type(node).__name__, _referred(content, ids)])).hexdigest()[:16]
 

@@ -190,6 +190,6 @@ def first_failure(failures: list[Failure]) -> Failure | None:
 
 
 def _of_row(failure: Failure, row: int) -> Failure:
-    placed = failure.at(failure.step)
+    placed = failure.at(failure.step, failure.order)
     placed.message = f"row {row} of the group failed: {failure.message}"
     return placed

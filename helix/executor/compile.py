@@ -9,6 +9,7 @@ from typing import Any
 from helix.evaluate import Callables, evaluator
 from helix.executor.frame import Dataflow
 from helix.executor.operators import Branch, Compute, Given, Keep, Loop, MapOver, Operator, SpreadRows, SubPlan
+from helix.executor.places import NOWHERE, Place, Places
 from helix.executor.program import Level, Program, Segment
 from helix.executor.values import PENDING
 from helix.expr import Arg, Expr
@@ -40,7 +41,7 @@ from helix.logical import (
 from helix.template import map_template, renderer
 from helix.traits import traits
 
-MakeCall = Callable[[Node, int, Mapping[str, int], list[Operator]], Operator]
+MakeCall = Callable[[Node, int, Place, Mapping[str, int], list[Operator]], Operator]
 
 
 class Compiler:
@@ -51,7 +52,8 @@ class Compiler:
         self._callables = callables
         self._make_call = make_call
         self._index: dict[str, int] = {}
-        self._names: dict[str, str] = {}
+        self._places = Places((), ())
+        self._found: dict[str, Place] = {}
         self._floating: frozenset[str] = frozenset()
 
     def compile(self, plan: LogicalPlan) -> list[Segment]:
@@ -59,7 +61,8 @@ class Compiler:
         sink = plan.sink
         for node in every_node(sink):
             self._index.setdefault(node.id, len(self._index))
-        self._names = {value.id: name for name, value in sink.columns}
+        self._places = Places(plan.steps, [name for name, _ in sink.columns])
+        self._found = self._places.plan(sink)
         order = topological(sink)
         chain = _relations(sink.rows)
         self._floating = _floating(order)
@@ -122,9 +125,9 @@ class Compiler:
     def _level(
         self, source: Relation, nodes: list[Node], imports: tuple[Node, ...], following: Relation | None
     ) -> Level:
-        builder = _Builder(self, source)
+        builder = _Builder(self, source, self._found, ())
         for node in imports:
-            slot = builder.add(node, Given(self._index[node.id], ""), ())
+            slot = builder.add(node, Given(self._index[node.id], NOWHERE), ())
             builder.program.imports[node.id] = slot
         alive = 0
         for node in nodes:
@@ -142,7 +145,7 @@ class Compiler:
         imports = {program.slots[node]: slot for node, slot in below.program.imports.items()}
         operator = SpreadRows(
             self._index[unnest.id],
-            self.name_of(unnest),
+            self._found[unnest.id],
             self._flow,
             program.slots[unnest.value.id],
             unnest.name,
@@ -151,10 +154,12 @@ class Compiler:
         )
         level.spread = _append(program, operator, (level.alive, program.slots[unnest.value.id]))
 
-    def body(self, body: Body) -> Program:
-        """The program of a sub-plan."""
-        builder = _Builder(self, body.parameters)
-        for node in body_nodes(body):
+    def body(self, body: Body, holder: Place, maps: tuple[str, ...]) -> Program:
+        """The program of a sub-plan. `holder` names what in it has no name, `maps` are the `for`s around it."""
+        nodes = body_nodes(body)
+        roots = {value.id: holder for _, value in body.results}
+        builder = _Builder(self, body.parameters, self._places.scope(nodes, roots, maps), maps)
+        for node in nodes:
             if not isinstance(node, Parameters) and node.id not in builder.program.slots:
                 builder.place(node)
         program = builder.finish()
@@ -163,64 +168,59 @@ class Compiler:
 
     def operator(self, node: Node, builder: _Builder) -> tuple[Operator, tuple[int, ...]]:
         """The operator of a node, and the slots that it waits for."""
-        index, step = self._index[node.id], self.name_of(node)
+        index, place, maps = self._index[node.id], builder.places[node.id], builder.maps
         slots = builder.program.slots
         control = builder.control(node)
         match node:
             case Apply(expr=expr, args=args):
                 run = evaluator(_rebased(expr, args, slots), self._callables)
-                return Compute(index, step, run), _slots(args, slots)
+                return Compute(index, place, run), _slots(args, slots)
             case Render(template=template, args=args):
                 render = renderer(map_template(template, lambda leaf: _rebased(leaf, args, slots)), self._callables)
-                return Compute(index, step, render), _slots(args, slots)
+                return Compute(index, place, render), _slots(args, slots)
             case Filter(condition=condition):
-                return Keep(index, step, slots[condition.id]), (control, slots[condition.id])
+                return Keep(index, place, slots[condition.id]), (control, slots[condition.id])
             case Generate() | Invoke():
-                made = self._make_call(node, index, slots, builder.program.operators)
+                made = self._make_call(node, index, place, slots, builder.program.operators)
                 return made, _unique((control, *_slots(node.inputs, slots)))
-            case Map(over=over, captures=captures, body=body):
-                program = self.body(body)
+            case Map(step=step, over=over, captures=captures, body=body):
+                program = self.body(body, place.item(), (*maps, step))
                 variable, *names = [name for name, _ in body.parameters.columns]
                 held = dict(zip(names, _slots(captures, slots), strict=True))
                 sub = SubPlan(self._flow, program, held)
                 result = program.results["yield"]
-                made = MapOver(index, step, self._flow, slots[over.id], variable, sub, result)
+                made = MapOver(index, place, self._flow, slots[over.id], variable, sub, result)
                 return made, _unique((control, slots[over.id]))
             case Choose(condition=condition, captures=captures, then=then, otherwise=otherwise):
                 names = [name for name, _ in then.parameters.columns]
                 held = dict(zip(names, _slots(captures, slots), strict=True))
-                arms = [SubPlan(self._flow, self.body(arm), held) for arm in (then, otherwise)]
-                made = Branch(index, step, self._flow, slots[condition.id], *arms)
+                arms = [SubPlan(self._flow, self.body(arm, place, maps), held) for arm in (then, otherwise)]
+                made = Branch(index, place, self._flow, slots[condition.id], *arms)
                 return made, _unique((control, slots[condition.id]))
             case Repeat(times=times, carried=carried, captures=captures, body=body):
-                program = self.body(body)
+                program = self.body(body, place, maps)
                 names = [name for name, _ in body.parameters.columns][len(carried) :]
                 held = dict(zip(names, _slots(captures, slots), strict=True))
                 sub = SubPlan(self._flow, program, held)
                 begin = {name: slots[value.id] for name, value in carried}
                 until = Repeat.UNTIL if Repeat.UNTIL in program.results else None
-                return Loop(index, step, self._flow, times, begin, sub, until), (control,)
+                return Loop(index, place, self._flow, times, begin, sub, until), (control,)
         raise TypeError(f"{type(node).__name__} has no operator")
-
-    def name_of(self, node: Node) -> str:
-        """What messages call a node: its step, the column it gives, or the line it stands on."""
-        step = getattr(node, "step", "")
-        if step:
-            return str(step)
-        if node.id in self._names:
-            return self._names[node.id]
-        return f"line {node.span.line}" if node.span is not None else type(node).__name__.lower()
 
 
 class _Builder:
     """Builds one program: slots in the order of their inputs."""
 
-    def __init__(self, compiler: Compiler, source: Relation) -> None:
+    def __init__(
+        self, compiler: Compiler, source: Relation, places: Mapping[str, Place], maps: tuple[str, ...]
+    ) -> None:
         self._compiler = compiler
+        self.places = places
+        self.maps = maps
         self._source = source
         self.program = Program()
         self._steps: list[tuple[str, int]] = []
-        self.add(source, Given(0, ""), ())
+        self.add(source, Given(0, NOWHERE), ())
 
     def add(self, node: Node, operator: Operator, waits: tuple[int, ...], value: Any = PENDING) -> int:
         slot = len(self.program.operators)
@@ -248,12 +248,12 @@ class _Builder:
         index = self._compiler._index[node.id]
         match node:
             case Const(json=text):
-                self.add(node, Given(index, ""), (), json.loads(text))
+                self.add(node, Given(index, NOWHERE), (), json.loads(text))
             case Project(source=source, field=field) if isinstance(source, Relation):
-                slot = self.add(node, Given(index, ""), ())
+                slot = self.add(node, Given(index, NOWHERE), ())
                 self.program.inputs[field] = slot
             case Project(source=source, field=field):
-                slot = self.add(node, Given(index, ""), ())
+                slot = self.add(node, Given(index, NOWHERE), ())
                 holder = self.program.operators[slots[source.id]]
                 assert isinstance(holder, Branch | Loop)
                 holder.outputs[field] = slot

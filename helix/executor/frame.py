@@ -29,14 +29,15 @@ class Frame:
     """One program running for one row.
 
     `row` is the index of the input row, `sequence` the place of the row in its segment, `path` the way through loops
-    and lists to this frame. `scope` tells whether the result is still wanted. `hooks` are the slots of other frames
-    that take over the value of one of this frame's slots.
+    and lists to this frame, `items` the positions in the lists alone. `scope` tells whether the result is still wanted.
+    `hooks` are the slots of other frames that take over the value of one of this frame's slots.
     """
 
     __slots__ = (
         "children",
         "done",
         "hooks",
+        "items",
         "needs",
         "on_done",
         "path",
@@ -49,8 +50,18 @@ class Frame:
         "values",
     )
 
-    def __init__(self, program: Program, row: int, sequence: int, path: Order, scope: Scope, on_done: Done) -> None:
+    def __init__(
+        self,
+        program: Program,
+        row: int,
+        sequence: int,
+        path: Order,
+        scope: Scope,
+        on_done: Done,
+        items: tuple[int, ...] = (),
+    ) -> None:
         self.program = program
+        self.items = items
         self.scope = scope
         self.values = program.initial.copy()
         self.needs = program.needs.copy()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from helix.errors import ExecutionError, ToolError
 from helix.executor.frame import Dataflow, Frame
+from helix.executor.places import Place
 from helix.executor.program import Program
 from helix.executor.values import DROPPED, PENDING, Failure, Order
 
@@ -20,13 +21,13 @@ MAX_ITEMS = 100_000
 
 
 class Operator:
-    """The base of all operators. `index` is its place in the plan, `step` the name that messages use."""
+    """The base of all operators. `index` is its number in the plan, `place` where it stands in the workflow."""
 
-    __slots__ = ("index", "step")
+    __slots__ = ("index", "place")
 
-    def __init__(self, index: int, step: str) -> None:
+    def __init__(self, index: int, place: Place) -> None:
         self.index = index
-        self.step = step
+        self.place = place
 
     def start(self, frame: Frame, slot: int) -> Any:
         """Computes the value of the slot, or PENDING."""
@@ -36,17 +37,17 @@ class Operator:
         """What the slot is where an input failed: the same failure."""
         return failure
 
-    def order(self, frame: Frame) -> Order:
-        """The place of this operator's work in the plan, for this frame."""
-        return (*frame.path, self.index)
+    def failure(self, frame: Frame, kind: str, message: str, traceback: str = "") -> Failure:
+        """A failure that begins here."""
+        items = frame.items
+        return Failure(kind, message, step=self.place.name(items), order=self.place.order(items), traceback=traceback)
 
     def failed(self, frame: Frame, error: Exception) -> Failure:
         """The failure of a value that could not be computed."""
         if isinstance(error, ExecutionError):
             trace = error.traceback if isinstance(error, ToolError) else ""
-            return Failure(error.kind, error.message, step=self.step, order=self.order(frame), traceback=trace)
-        message = f"{type(error).__name__}: {error}"
-        return Failure("expression", message, step=self.step, order=self.order(frame))
+            return self.failure(frame, error.kind, error.message, trace)
+        return self.failure(frame, "expression", f"{type(error).__name__}: {error}")
 
 
 class Given(Operator):
@@ -60,8 +61,8 @@ class Compute(Operator):
 
     __slots__ = ("_run",)
 
-    def __init__(self, index: int, step: str, run: Callable[[Sequence[Any]], Any]) -> None:
-        super().__init__(index, step)
+    def __init__(self, index: int, place: Place, run: Callable[[Sequence[Any]], Any]) -> None:
+        super().__init__(index, place)
         self._run = run
 
     def start(self, frame: Frame, slot: int) -> Any:
@@ -77,8 +78,8 @@ class Keep(Operator):
 
     __slots__ = ("_condition",)
 
-    def __init__(self, index: int, step: str, condition: int) -> None:
-        super().__init__(index, step)
+    def __init__(self, index: int, place: Place, condition: int) -> None:
+        super().__init__(index, place)
         self._condition = condition
 
     def start(self, frame: Frame, slot: int) -> Any:
@@ -95,9 +96,17 @@ class SubPlan:
         self.program = program
         self.captures = {program.inputs[name]: slot for name, slot in captures.items() if name in program.inputs}
 
-    def run(self, holder: Frame, path: Order, given: dict[str, Any], on_done: Callable[[Frame], None]) -> Frame:
+    def run(
+        self,
+        holder: Frame,
+        path: Order,
+        given: dict[str, Any],
+        on_done: Callable[[Frame], None],
+        items: tuple[int, ...] | None = None,
+    ) -> Frame:
         """Starts the body in a frame of its own. `given` are parameters with values that are there."""
-        frame = Frame(self.program, holder.row, holder.sequence, path, holder.scope, on_done)
+        places = holder.items if items is None else items
+        frame = Frame(self.program, holder.row, holder.sequence, path, holder.scope, on_done, places)
         values = {0: True} | {self.program.inputs[name]: v for name, v in given.items() if name in self.program.inputs}
         self._flow.start(frame, values)
         for slot, source in self.captures.items():
@@ -111,9 +120,9 @@ class MapOver(Operator):
     __slots__ = ("_body", "_flow", "_over", "_result", "_variable")
 
     def __init__(
-        self, index: int, step: str, flow: Dataflow, over: int, variable: str, body: SubPlan, result: int
+        self, index: int, place: Place, flow: Dataflow, over: int, variable: str, body: SubPlan, result: int
     ) -> None:
-        super().__init__(index, step)
+        super().__init__(index, place)
         self._flow = flow
         self._over = over
         self._variable = variable
@@ -126,7 +135,7 @@ class MapOver(Operator):
             return None
         problem = list_problem(items, "`for`")
         if problem is not None:
-            return Failure("expression", problem, step=self.step, order=self.order(frame))
+            return self.failure(frame, "expression", problem)
         if not items:
             return []
         results: list[Any] = [PENDING] * len(items)
@@ -134,7 +143,7 @@ class MapOver(Operator):
 
         def finished(child: Frame) -> None:
             nonlocal left
-            results[child.path[-1]] = self._placed(child.values[self._result], child.path[-1])
+            results[child.path[-1]] = child.values[self._result]
             left -= 1
             if left == 0:
                 failures = [value for value in results if value.__class__ is Failure]
@@ -142,14 +151,8 @@ class MapOver(Operator):
 
         for position, item in enumerate(items):
             path = (*frame.path, self.index, position)
-            self._body.run(frame, path, {self._variable: item}, finished)
+            self._body.run(frame, path, {self._variable: item}, finished, (*frame.items, position))
         return PENDING
-
-    def _placed(self, value: Any, position: int) -> Any:
-        """A failure inside the body, with the item that it happened on in its step's name."""
-        if value.__class__ is Failure and value.step.startswith(f"{self.step}."):
-            return value.at(f"{self.step}[{position}]{value.step[len(self.step) :]}")
-        return value
 
 
 class Branch(Operator):
@@ -158,9 +161,9 @@ class Branch(Operator):
     __slots__ = ("_condition", "_flow", "_otherwise", "_then", "outputs")
 
     def __init__(
-        self, index: int, step: str, flow: Dataflow, condition: int, then: SubPlan, otherwise: SubPlan
+        self, index: int, place: Place, flow: Dataflow, condition: int, then: SubPlan, otherwise: SubPlan
     ) -> None:
-        super().__init__(index, step)
+        super().__init__(index, place)
         self._flow = flow
         self._condition = condition
         self._then = then
@@ -190,14 +193,14 @@ class Loop(Operator):
     def __init__(
         self,
         index: int,
-        step: str,
+        place: Place,
         flow: Dataflow,
         times: int,
         carried: dict[str, int],
         body: SubPlan,
         until: str | None,
     ) -> None:
-        super().__init__(index, step)
+        super().__init__(index, place)
         self._flow = flow
         self._times = times
         self._carried = carried
@@ -246,9 +249,9 @@ class SpreadRows(Operator):
     __slots__ = ("_flow", "_imports", "_name", "_program", "_value")
 
     def __init__(
-        self, index: int, step: str, flow: Dataflow, value: int, name: str, program: Program, imports: dict[int, int]
+        self, index: int, place: Place, flow: Dataflow, value: int, name: str, program: Program, imports: dict[int, int]
     ) -> None:
-        super().__init__(index, step)
+        super().__init__(index, place)
         self._flow = flow
         self._value = value
         self._name = name
@@ -262,8 +265,7 @@ class SpreadRows(Operator):
             return True
         problem = list_problem(items, "`spread`")
         if problem is not None:
-            failure = Failure("expression", problem, step=self.step, order=self.order(frame))
-            return self.skip(frame, slot, failure)
+            return self.skip(frame, slot, self.failure(frame, "expression", problem))
         return self._children(frame, slot, [(True, item) for item in items])
 
     def skip(self, frame: Frame, slot: int, failure: Failure) -> Any:

@@ -100,7 +100,7 @@ def bind(
     also = unread(scope.calls, (scope.rows, *(value for _, value in sink_columns)))
     sink = Sink(rows=scope.rows, columns=sink_columns, also=also, span=workflow.span)
     _warn_unused(context, workflow)
-    plan = LogicalPlan(name=workflow.name, sink=sink)
+    plan = LogicalPlan(name=workflow.name, sink=sink, steps=tuple(context.steps))
     return Bound(plan=plan, callables=dict(context.callables), warnings=tuple(context.warnings))
 
 

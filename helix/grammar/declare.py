@@ -335,6 +335,7 @@ def _use(context: Context, use: UseDecl) -> None:
         active=(*context.active, key),
         namespace=_namespace(context, folder, use.path),
         callables=context.callables,
+        steps=context.steps,
     )
     context.uses[use.name] = (module, inner)
 

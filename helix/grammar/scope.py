@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +64,7 @@ class Context:
     used: set[str] = field(default_factory=set)
     namespace: str = ""
     callables: dict[str, Callable] = field(default_factory=dict)
+    steps: dict[str, None] = field(default_factory=dict)
 
     def qualified(self, name: str) -> str:
         """The name of a tool or function among those of all files."""
@@ -112,7 +113,8 @@ class Scope:
         self.put(name, value, span)
 
     def claim(self, context: Context, name: str, span: Span | None) -> None:
-        """Notes a mistake where a name that is to be set is taken."""
+        """Notes the name of a step that is to be set, and a mistake where it is taken."""
+        context.steps.setdefault(self.prefix + name)
         if name in self.taken and name not in self.carried:
             place = self.taken[name]
             where = f" on line {place.line}" if place is not None else ""
@@ -120,6 +122,8 @@ class Scope:
 
     def put(self, name: str, value: Value, span: Span | None) -> None:
         """Gives a name that was claimed its value."""
+        if not value.label and not isinstance(value, Const):
+            value = replace(value, label=self.prefix + name)
         self.names[name] = value
         self.taken[name] = span
         self.carried -= {name}

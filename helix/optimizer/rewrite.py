@@ -1,0 +1,191 @@
+"""Changing plans: nodes are immutable, so a change rebuilds what reads the changed node and shares all else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+from helix.logical import (
+    UNHASHED,
+    Body,
+    Generate,
+    Invoke,
+    LogicalPlan,
+    Map,
+    Node,
+    Parameters,
+    Project,
+    PromptPart,
+    Relation,
+    Sink,
+    Truncate,
+    Value,
+    bodies,
+    body_nodes,
+    topological,
+)
+
+Change = Callable[[Node], Node]
+
+
+def rewrite(plan: LogicalPlan, change: Change, *, inside: bool = True) -> LogicalPlan:
+    """The plan with `change` applied to every node after its inputs; the same plan where nothing changed.
+
+    `inside` also goes into sub-plans, before the operator that holds them.
+    """
+    sink = rewrite_node(plan.sink, change, inside=inside)
+    assert isinstance(sink, Sink)
+    return plan if sink is plan.sink else replace(plan, sink=sink)
+
+
+def rewrite_node(root: Node, change: Change, *, inside: bool = True) -> Node:
+    """The node with `change` applied to it and all that it reads, inputs first."""
+    done: dict[str, Node] = {}
+    for node in topological(root):
+        fresh = with_inputs(node, done)
+        if inside and bodies(fresh):
+            fresh = with_bodies(fresh, lambda body: rewrite_body(body, change))
+        done[node.id] = change(fresh)
+    return done[root.id]
+
+
+def rewrite_body(body: Body, change: Change) -> Body:
+    """A sub-plan with `change` applied to all its nodes but its parameters."""
+
+    def inner(node: Node) -> Node:
+        return node if isinstance(node, Parameters) else change(node)
+
+    done: dict[str, Node] = {}
+    for _, value in body.results:
+        for node in topological(value):
+            if node.id not in done:
+                fresh = with_inputs(node, done)
+                if bodies(fresh):
+                    fresh = with_bodies(fresh, lambda held: rewrite_body(held, change))
+                done[node.id] = inner(fresh)
+    results = tuple((name, _value(done[value.id])) for name, value in body.results)
+    if all(new is old for (_, new), (_, old) in zip(results, body.results, strict=True)):
+        return body
+    return Body(parameters=body.parameters, results=results)
+
+
+def with_inputs(node: Node, done: Mapping[str, Node]) -> Node:
+    """The node reading the new versions of its inputs; the same node where they are the same."""
+    changed: dict[str, Any] = {}
+    for each in fields(node):
+        if each.name in UNHASHED:
+            continue
+        old = getattr(node, each.name)
+        new = _mapped(old, done)
+        if new is not old:
+            changed[each.name] = new
+    return replace(node, **changed) if changed else node
+
+
+def with_bodies(node: Node, change: Callable[[Body], Body]) -> Node:
+    """The operator with its sub-plans changed; the same operator where they are the same."""
+    changed: dict[str, Any] = {name: new for name, body in bodies(node) if (new := change(body)) is not body}
+    return replace(node, **changed) if changed else node
+
+
+def _mapped(value: Any, done: Mapping[str, Node]) -> Any:
+    """A field with its nodes replaced. The same object comes back where nothing changed."""
+    if isinstance(value, Node):
+        return done.get(value.id, value)
+    if isinstance(value, tuple):
+        items = tuple(_mapped(item, done) for item in value)
+        unchanged = all(new is old for new, old in zip(items, value, strict=True))
+        return value if unchanged else items
+    if isinstance(value, PromptPart):
+        content = _mapped(value.content, done)
+        return value if content is value.content else replace(value, content=content)
+    if isinstance(value, Truncate):
+        inner = _mapped(value.value, done)
+        return value if inner is value.value else replace(value, value=inner)
+    return value
+
+
+def _value(node: Node) -> Value:
+    assert isinstance(node, Value)
+    return node
+
+
+def instantiate(
+    body: Body, given: Mapping[str, Value], rows: Relation, rename: Callable[[str], str] = lambda step: step
+) -> dict[str, Value]:
+    """A sub-plan put in place: its parameters replaced by values from outside, its calls made over `rows`.
+
+    Gives its results by name. `rename` gives its steps their new names.
+    """
+
+    def change(node: Node) -> Node:
+        if isinstance(node, Project) and isinstance(node.source, Parameters):
+            return given[node.field]
+        changed: dict[str, Any] = {}
+        if isinstance(getattr(node, "rows", None), Parameters):
+            changed["rows"] = rows
+        if isinstance(node, Generate | Invoke | Map):
+            step = rename(node.step)
+            if step != node.step:
+                changed["step"] = step
+        if bodies(node):
+            changed |= {name: _renamed(held, rename) for name, held in bodies(node)}
+        return replace(node, **changed) if changed else node
+
+    done: dict[str, Node] = {}
+    for _, value in body.results:
+        for node in topological(value):
+            if node.id not in done:
+                done[node.id] = change(with_inputs(node, done))
+    return {name: _value(done[value.id]) for name, value in body.results}
+
+
+def _renamed(body: Body, rename: Callable[[str], str]) -> Body:
+    def change(node: Node) -> Node:
+        if isinstance(node, Generate | Invoke | Map) and rename(node.step) != node.step:
+            return replace(node, step=rename(node.step))
+        return node
+
+    return rewrite_body(body, change)
+
+
+def trim(node: Node) -> Node:
+    """The operator without captures that its sub-plans do not read; the same operator where they read all."""
+    held = bodies(node)
+    if not held:
+        return node
+    used = {
+        part.field
+        for _, body in held
+        for part in body_nodes(body)
+        if isinstance(part, Project) and part.source == body.parameters
+    }
+    columns = held[0][1].parameters.columns
+    first = len(columns) - len(node.captures)  # type: ignore[attr-defined]
+    kept = [place for place, (name, _) in enumerate(columns) if place < first or name in used]
+    if len(kept) == len(columns):
+        return node
+    fresh = Parameters(columns=tuple(columns[place] for place in kept))
+    captures = tuple(node.captures[place - first] for place in kept if place >= first)  # type: ignore[attr-defined]
+    changed: dict[str, Any] = {name: _over(body, fresh) for name, body in held} | {"captures": captures}
+    return replace(node, **changed)
+
+
+def _over(body: Body, parameters: Parameters) -> Body:
+    """The sub-plan over other parameters, which have all names that it reads."""
+    done: dict[str, Node] = {body.parameters.id: parameters}
+    for _, value in body.results:
+        for part in topological(value):
+            if part.id not in done:
+                done[part.id] = with_inputs(part, done)
+    return Body(parameters=parameters, results=tuple((name, _value(done[value.id])) for name, value in body.results))
+
+
+def reading(root: Node) -> dict[str, list[Node]]:
+    """For each node the nodes that read it directly, in plan order."""
+    found: dict[str, list[Node]] = {}
+    for node in topological(root):
+        for read in node.inputs:
+            found.setdefault(read.id, []).append(node)
+    return found

@@ -1,0 +1,14 @@
+"""The rules, in the order in which the driver applies them. A rule is one file with one public function of its name."""
+
+from __future__ import annotations
+
+from helix.optimizer.rule import RuleFunction
+from helix.optimizer.rules.drop_dead_steps import drop_dead_steps
+from helix.optimizer.rules.fold_constants import fold_constants
+from helix.optimizer.rules.merge_equal_steps import merge_equal_steps
+
+RULES: tuple[RuleFunction, ...] = (
+    fold_constants,  # first: what it folds makes steps equal and branches certain
+    merge_equal_steps,  # after all that makes steps equal
+    drop_dead_steps,  # last: the others leave steps behind that nobody reads
+)
