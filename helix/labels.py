@@ -9,7 +9,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from helix.expr import Arg, Expr, Field, Index, Literal, Name, literal, transform
+from helix.expr import Arg, Expr, Field, Index, Literal, Name, RecordExpr, literal, transform
 from helix.logical import (
     Apply,
     Choose,
@@ -34,6 +34,8 @@ from helix.unparse import jinja_expr, unparse_expr
 
 # An expression that holds expressions deeper than this is shown in several lines.
 _MAX_DEPTH = 8
+# A text that several operators read and that has no more characters than this stands with each of them.
+_SHORT = 40
 
 Piece = tuple[bool, str]
 """A stretch of a text: whether it is literal (and may be shortened), and how it is shown."""
@@ -146,6 +148,12 @@ class Labels:
                     if other:
                         yield False, f"{{with {', '.join(other)}}}"
 
+    def _is_short(self, node: Apply | Render) -> bool:
+        """Whether an operator is easier to read in the lines of its readers than in one of its own."""
+        if isinstance(node, Render):
+            return sum(len(text) for _, text in self._pieces(node.template, node.args)) <= _SHORT
+        return _is_path(node)
+
     def _name(self, node: Node, name: str) -> None:
         scope = sum(self._grouped[: self.level(node) + 1])
         self._taken[scope, name] += 1
@@ -165,7 +173,7 @@ class Labels:
             if not isinstance(node, Apply | Render) or (counts[node.id] == 1 and isinstance(node, Render)):
                 continue
             depth = 1 + max((depths.get(read.id, 0) for read in node.inputs), default=0)
-            if (counts[node.id] > 1 and not _is_path(node)) or depth > _MAX_DEPTH:
+            if (counts[node.id] > 1 and not self._is_short(node)) or _is_named_record(node) or depth > _MAX_DEPTH:
                 shared.add(node.id)
             else:
                 depths[node.id] = depth
@@ -209,9 +217,14 @@ def _is_path(node: Node) -> bool:
     return isinstance(part, Arg)
 
 
+def _is_named_record(node: Apply | Render) -> bool:
+    """Whether an operator only collects values under a name: the result of a sub-workflow."""
+    return isinstance(node, Apply) and isinstance(node.expr, RecordExpr) and bool(node.label)
+
+
 def _hints(nodes: tuple[Node, ...], outside: list[tuple[tuple[str, Value], ...]]) -> dict[str, str]:
-    """What a reader calls a value that has no name of its own: a column of the result, a name inside a sub-plan."""
-    found: dict[str, str] = {}
+    """The names of values that have no step: the workflow's own, else what a reader calls them."""
+    found = {node.id: node.label for node in nodes if isinstance(node, Value) and node.label}
     for values in outside:
         for name, value in values:
             found.setdefault(value.id, name)
