@@ -39,7 +39,7 @@ def load_python(path: str | os.PathLike[str], name: str | None = None) -> Workfl
     """The workflow in a Python file: the one of that name, or the only one there. The file is run to find it."""
     from helix.dsl import Workflow
     from helix.errors import name_help
-    from helix.executor.tools.python import load_module
+    from helix.executor.tools.modules import load_module
 
     file = Path(path)
     if not file.is_file():
@@ -302,7 +302,7 @@ def load_callables(workflow: Workflow, bound: Bound) -> dict[str, Callable[..., 
     Functions given from Python are taken as they are; others are loaded from the folder of the workflow file and from
     nowhere else. Raises OptionError for what is not there.
     """
-    from helix.executor.tools.python import load_function
+    from helix.executor.tools.modules import load_function
 
     given = {"": workflow.callables} | {path: used.callables for path, used in _used(workflow).items()}
     found: dict[str, Callable[..., Any]] = {}

@@ -16,14 +16,20 @@ Outcome = Literal["complete", "failed_rows", "stopped", "interrupted"]
 
 @dataclass(slots=True, kw_only=True)
 class StepReport:
-    """What one step took, over all rows. Tokens are the engine's counts, 0 where it tells none; seconds are summed."""
+    """What one step took, over all rows. Tokens are the engine's counts, 0 where it tells none; seconds are summed.
+
+    `calls` counts attempts, `done` the calls that gave a value, `merged` those that took over an equal call's outcome.
+    `truncated_prompts` were cut to fit the model, `cut_replies` are texts that ended at `max_tokens`.
+    """
 
     calls: int = 0
+    done: int = 0
     merged: int = 0
     retries: int = 0
     reasks: int = 0
     failed: int = 0
     truncated_prompts: int = 0
+    cut_replies: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cached_tokens: int = 0

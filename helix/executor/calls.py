@@ -1,7 +1,7 @@
 """Calls waiting and calls in flight: bounded concurrency, one order of release, equal calls made once.
 
-The dispatcher holds a fixed number of workers. A ready call waits in a heap under its priority, row before row and step
-before step within a row, and goes to the next free worker.
+The dispatcher holds a fixed number of workers for each lane. A ready call waits in a heap under its priority, row
+before row and step before step within a row, and goes to the next free worker.
 """
 
 from __future__ import annotations
@@ -34,10 +34,11 @@ class Outcome:
 class Call:
     """One call: `make` performs it, attempts and all; `settle` takes its outcome, also where an equal call was made.
 
-    `key` is None for a call that shares nothing. `lane` bounds how many calls of a kind run at once.
+    `key` is None for a call that shares nothing. `lane` bounds how many calls of a kind run at once. `wanted` says
+    whether somebody still needs the outcome when the call's turn comes.
     """
 
-    __slots__ = ("key", "lane", "make", "order", "priority", "settle", "step")
+    __slots__ = ("key", "lane", "make", "order", "priority", "settle", "step", "wanted")
 
     def __init__(
         self,
@@ -49,6 +50,7 @@ class Call:
         lane: str,
         make: Callable[[], Awaitable[Outcome]],
         settle: Settle,
+        wanted: Callable[[], bool],
     ) -> None:
         self.step = step
         self.order = order
@@ -57,6 +59,7 @@ class Call:
         self.lane = lane
         self.make = make
         self.settle = settle
+        self.wanted = wanted
 
 
 class Lane:
@@ -66,19 +69,21 @@ class Lane:
 
     def __init__(self) -> None:
         self.heap: list[tuple[Priority, int, Call]] = []
-        self.free: deque[asyncio.Future[Call | None]] = deque()
+        self.free: deque[asyncio.Future[Call]] = deque()
         self.workers: list[asyncio.Task[None]] = []
 
 
 class Dispatcher:
-    """Releases calls to workers. `close` says why no further call is to be made; those in flight end by themselves."""
+    """Releases calls to workers. `close` says why no further call is to be made; those in flight end by themselves.
+
+    `sizes` gives lanes their number of workers; a lane that is not named there has as many as the lane `""`.
+    """
 
     def __init__(self, sizes: dict[str, int], *, merge: bool = True) -> None:
         self._sizes = sizes
         self._lanes: dict[str, Lane] = {}
         self._merge = merge
         self._memo = Memo()
-        self._failed: dict[bytes, Failure] = {}
         self._joined: dict[bytes, list[Call]] = {}
         self._serial = 0
         self._closed: Callable[[Call], Failure] | None = None
@@ -90,9 +95,9 @@ class Dispatcher:
     def submit(self, call: Call) -> Outcome | None:
         """Takes a call. Gives its outcome where an equal call has ended; else None, and `settle` is called later."""
         if call.key is not None and self._merge:
-            known = self._known(call.key)
+            known = self._memo.get(call.key)
             if known is not None:
-                return known
+                return Outcome(known, merged=True) if isinstance(known, str) else Outcome(None, known, merged=True)
             if call.key in self._joined:
                 self._joined[call.key].append(call)
                 return None
@@ -109,13 +114,6 @@ class Dispatcher:
             heapq.heappush(lane.heap, (call.priority, self._serial, call))
         return None
 
-    def _known(self, key: bytes) -> Outcome | None:
-        text = self._memo.get(key)
-        if text is not None:
-            return Outcome(text, merged=True)
-        failure = self._failed.get(key)
-        return None if failure is None else Outcome(None, failure, merged=True)
-
     def _lane(self, name: str) -> Lane:
         lane = self._lanes.get(name)
         if lane is None:
@@ -128,9 +126,10 @@ class Dispatcher:
     async def _work(self, lane: Lane) -> None:
         try:
             await self._serve(lane)
-        except asyncio.CancelledError:
-            raise
         except BaseException as error:
+            task = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                raise
             # An error of our own must end the run with a message, not leave it waiting for good.
             self.error = self.error or error
             if self.on_error is not None:
@@ -143,15 +142,15 @@ class Dispatcher:
             if lane.heap:
                 call = heapq.heappop(lane.heap)[2]
             else:
-                turn: asyncio.Future[Call | None] = loop.create_future()
+                turn: asyncio.Future[Call] = loop.create_future()
                 lane.free.append(turn)
-                given = await turn
-                if given is None:
-                    return
-                call = given
+                call = await turn
             self.waiting -= 1
             if self._closed is not None:
                 self._finish(call, Outcome(None, self._closed(call)))
+                continue
+            if not call.wanted():
+                self._drop(call)
                 continue
             self.in_flight += 1
             try:
@@ -169,11 +168,21 @@ class Dispatcher:
             joined = self._joined.pop(call.key, [])
             if outcome.text is not None:
                 self._memo.put(call.key, outcome.text)
-            elif outcome.failure is not None and outcome.failure.kind not in ("not_started", "limit"):
-                self._failed[call.key] = outcome.failure
+            elif outcome.failure is not None and not outcome.failure.cut_short:
+                self._memo.put(call.key, outcome.failure)
         call.settle(outcome)
         for other in joined:
             other.settle(Outcome(outcome.text, outcome.failure, merged=True))
+
+    def _drop(self, call: Call) -> None:
+        """Lets go of a call that nobody wants any more; an equal one that is still wanted takes its place."""
+        joined = [] if call.key is None else self._joined.pop(call.key, [])
+        message = "not started: the limit is reached"
+        call.settle(Outcome(None, Failure("not_started", message, step=call.step, order=call.order)))
+        for other in joined:
+            outcome = self.submit(other)
+            if outcome is not None:
+                other.settle(outcome)
 
     def close(self, reason: Callable[[Call], Failure]) -> None:
         """Makes no further call: waiting ones fail with the reason, those in flight go on."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
-from helix.canonical import canonical_bytes
+from helix.canonical import canonical_text
 from helix.executor.engines.base import Message, Request
 from helix.functions import ExpressionError
 from helix.logical import Generate
@@ -34,7 +34,11 @@ class Prompt:
         }
         self._step = node.step
         identity = {name: value for name, value in self._sampling.items() if value is not None}
-        self._identity = canonical_bytes([options.engine, self._model, identity, node.coerce, str(node.returns)])
+        # What decides whether a call fails belongs to it too: else it would depend on timing whose failure is shared.
+        patience = [node.attempts, node.timeout, node.reask]
+        cut = None if node.on_overflow is None else [slots[node.on_overflow.value.id], node.on_overflow.keep]
+        parts = [options.engine, self._model, identity, node.coerce, str(node.returns), patience, cut]
+        self._identity = _bytes(canonical_text(parts))
 
     def messages(self, values: Sequence[Any]) -> tuple[Message, ...]:
         """The messages of the prompt. Raises ExpressionError where `history` holds no messages."""
@@ -55,9 +59,14 @@ class Prompt:
     def key(self, messages: tuple[Message, ...], sample: int) -> bytes:
         """What two calls must share to be the same call (contract 5, within one run)."""
         digest = sha256(self._identity)
-        digest.update(canonical_bytes([[message.role, message.content] for message in messages]))
+        digest.update(_bytes(canonical_text([[message.role, message.content] for message in messages])))
         digest.update(b"%d" % sample)
         return digest.digest()
+
+
+def _bytes(text: str) -> bytes:
+    """As UTF-8; a lone surrogate, which a reply may hold, has its own three bytes."""
+    return text.encode("utf-8", "surrogatepass")
 
 
 def reply_schema(kind: Type) -> dict[str, Any] | None:

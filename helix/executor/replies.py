@@ -8,11 +8,28 @@ from typing import Any
 
 from helix.errors import OutputError
 from helix.executor.engines.base import FinishReason
-from helix.types import BOOL, FLOAT, INT, JSON, TEXT, Choice, ListOf, Optional, Record, Type, mismatch
+from helix.types import (
+    BOOL,
+    FLOAT,
+    INT,
+    JSON,
+    TEXT,
+    Choice,
+    ListOf,
+    Optional,
+    Record,
+    Table,
+    Type,
+    is_textual,
+    mismatch,
+    required,
+)
 
 _FENCE = re.compile(r"```[\w-]*[ \t]*\r?\n(.*?)```", re.DOTALL)
 _NAMES = {"int": "an int", "float": "a number", "bool": "true or false", "json": "JSON"}
 _OPENING = re.compile(r"[\[{]")
+# Where JSON is looked for among prose: a reply that is all brackets must not take for ever.
+_MOST_OPENINGS = 200
 
 
 def parse_reply(text: str, kind: Type, finish: FinishReason = "stop", *, coerce: bool = False) -> Any:
@@ -24,26 +41,35 @@ def parse_reply(text: str, kind: Type, finish: FinishReason = "stop", *, coerce:
     if kind == TEXT:
         return text
     stripped = text.strip()
-    if not stripped:
-        if isinstance(kind, Optional) and kind.inner == TEXT:
-            return None
-        raise OutputError(f"the reply is empty; expected {kind}", text=text, kind="empty")
+    cut = finish == "length"
     if isinstance(kind, Optional) and kind.inner == TEXT:
-        return None if stripped == "null" else text
-    if (label := _label(stripped, kind)) is not None:
+        return text if stripped not in ("", "null") else None
+    if not stripped:
+        if cut:
+            raise _truncated(text, kind)
+        raise OutputError(f"the reply is empty; expected {kind}", text=text, kind="empty")
+    if (label := _label(text, kind)) is not None:
+        if cut and _begins_another(label, kind):
+            raise _truncated(text, kind)
         return label
     try:
-        value = _json(stripped)
+        value = _json(stripped, _container(kind))
     except ValueError as error:
-        if finish == "length":
+        if cut:
             raise _truncated(text, kind) from None
-        raise OutputError(f"the reply is not {_article(kind)}: {error}", text=text) from None
+        value = _coerced(stripped, kind) if coerce else None
+        if value is None or mismatch(value, kind) is not None:
+            raise OutputError(f"the reply is not {_article(kind)}: {error}", text=text) from None
+        return value
+    if cut and value.__class__ in (int, float):
+        # A number that was cut off is another number.
+        raise _truncated(text, kind)
     if coerce:
         value = _coerced(value, kind)
-    value = _completed(value, kind)
+    value = completed(value, kind)
     bad = mismatch(value, kind)
     if bad is not None:
-        if finish == "length":
+        if cut:
             raise _truncated(text, kind)
         raise OutputError(f"the reply does not fit at `{bad[0] or '/'}`: {bad[1]}", text=text)
     return value
@@ -55,7 +81,7 @@ def correction(error: OutputError, kind: Type) -> str:
 
 
 def _article(kind: Type) -> str:
-    inner = kind.inner if isinstance(kind, Optional) else kind
+    inner = required(kind)
     match inner:
         case Choice(labels):
             return "one of the labels " + ", ".join(json.dumps(label, ensure_ascii=False) for label in labels)
@@ -71,59 +97,96 @@ def _truncated(text: str, kind: Type) -> OutputError:
 
 
 def _label(text: str, kind: Type) -> str | None:
-    """The label that a reply is, where a choice is wanted: bare, or as a JSON string."""
-    inner = kind.inner if isinstance(kind, Optional) else kind
-    if not isinstance(inner, Choice):
+    """The label that a reply is, where a choice is wanted: bare, also in a fenced block."""
+    choice = required(kind)
+    if not isinstance(choice, Choice):
         return None
-    if text in inner.labels:
-        return text
-    fenced = _FENCE.fullmatch(text)
-    return fenced[1].strip() if fenced and fenced[1].strip() in inner.labels else None
+    fenced = _FENCE.fullmatch(text.strip())
+    for candidate in (text, text.strip(), fenced[1].strip() if fenced else text):
+        if candidate in choice.labels:
+            return candidate
+    return None
 
 
-def _json(text: str) -> Any:
-    """The one JSON value in a text: the whole, a fenced block, or the first that stands among prose."""
+def _begins_another(label: str, kind: Type) -> bool:
+    choice = required(kind)
+    labels = choice.labels if isinstance(choice, Choice) else ()
+    return any(other.startswith(label) and other != label for other in labels)
+
+
+def _container(kind: Type) -> type | None:
+    """What JSON of a type is as a Python object, where that is a list or dict."""
+    kind = required(kind)
+    if isinstance(kind, Record):
+        return dict
+    return list if isinstance(kind, ListOf | Table) else None
+
+
+def _json(text: str, wanted: type | None) -> Any:
+    """The one JSON value in a text: the whole, a fenced block, or the first list or record that stands among prose.
+
+    `wanted` tells which of the two is looked for among prose. Raises ValueError.
+    """
     try:
         return _loads(text)
     except ValueError as error:
         problem = error
-    fenced = _FENCE.search(text)
-    if fenced:
-        return _loads(fenced[1].strip())
-    opening = _OPENING.search(text)
-    if opening is None:
-        raise problem
-    value, _ = _DECODER.raw_decode(text, opening.start())
-    return value
+    for fenced in _FENCE.finditer(text):
+        try:
+            return _loads(fenced[1].strip())
+        except ValueError as error:
+            problem = error
+    end = 0
+    for number, opening in enumerate(_OPENING.finditer(text)):
+        if number == _MOST_OPENINGS:
+            break
+        start = opening.start()
+        if start < end or wanted not in (None, list if text[start] == "[" else dict):
+            continue
+        try:
+            value, end = _DECODER.raw_decode(text, start)
+        except RecursionError:
+            raise ValueError("nested too deeply") from None
+        except ValueError:
+            continue
+        return value
+    raise problem
 
 
 def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
-_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
+def _finite(text: str) -> float:
+    number = float(text)
+    if number - number != 0:
+        raise ValueError(f"{text} is too large for a number")
+    return number
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite)
 
 
 def _loads(text: str) -> Any:
     try:
-        return json.loads(text, parse_constant=_refuse_constant)
+        return _DECODER.decode(text)
     except RecursionError:
         raise ValueError("nested too deeply") from None
 
 
-def _completed(value: Any, kind: Type) -> Any:
-    """The value with null for optional fields that a reply left out, fields in the declared order."""
+def completed(value: Any, kind: Type) -> Any:
+    """The value with null for optional fields that were left out, fields in the declared order, others dropped."""
     match kind:
         case Optional(inner):
-            return None if value is None else _completed(value, inner)
+            return None if value is None else completed(value, inner)
         case ListOf(item) if isinstance(value, list):
-            return [_completed(each, item) for each in value]
+            return [completed(each, item) for each in value]
         case Record(fields) if isinstance(value, dict):
             known = {name for name, _ in fields}
             if not known >= value.keys():
                 value = {name: item for name, item in value.items() if name in known}
             return {
-                name: _completed(value[name], field) if name in value else None
+                name: completed(value[name], field) if name in value else None
                 for name, field in fields
                 if name in value or isinstance(field, Optional) or field == JSON
             }
@@ -143,7 +206,7 @@ def _coerced(value: Any, kind: Type) -> Any:
 
 
 def _coerced_scalar(value: Any, kind: Type) -> Any:
-    if kind == TEXT and isinstance(value, bool | int | float):
+    if is_textual(kind) and isinstance(value, bool | int | float):
         return json.dumps(value)
     if kind == BOOL and isinstance(value, str):
         return {"true": True, "yes": True, "false": False, "no": False}.get(value.strip().lower(), value)

@@ -8,19 +8,22 @@ from pathlib import Path
 from typing import Any
 
 from helix.errors import InputError
-from helix.executor.attempts import EngineCaller, Limits, Pause, ToolCaller
+from helix.executor.attempts import EngineCaller, ToolCaller
 from helix.executor.boundaries import Boundary, boundary_after
-from helix.executor.calls import Call, Dispatcher
+from helix.executor.calls import Dispatcher
 from helix.executor.compile import Compiler
 from helix.executor.engines.base import Capabilities, Engine
 from helix.executor.frame import Dataflow
+from helix.executor.limits import Limits, Pause
 from helix.executor.operators import Operator
+from helix.executor.places import Place, static_name
 from helix.executor.prompts import Prompt
 from helix.executor.segments import Entry, Leaving, Stage
 from helix.executor.settings import RunSettings
 from helix.executor.steps import GenerateStep, InvokeStep, Shortener
 from helix.executor.tables import Row, RowSink, RowSource
-from helix.executor.tools import RunTool, open_tool
+from helix.executor.tools import RunTool, Threads, open_tool
+from helix.executor.tools.python import pure_function
 from helix.executor.values import Failure
 from helix.logical import Generate, Invoke, LogicalPlan, Node, Project, Render, Scan, Tool, every_node
 from helix.results import RunReport, StepReport
@@ -64,6 +67,7 @@ class Run:
         self._flow = Dataflow()
         self._engines: dict[str | None, tuple[Engine, Capabilities, Pause]] = {}
         self._tools: dict[str, RunTool] = {}
+        self._threads = Threads()
         self._dispatcher = Dispatcher({"": settings.concurrency, "tools": TOOL_LANE}, merge=settings.merge)
         self._limits = Limits(settings, self._stop)
         self._stages: list[Stage] = []
@@ -73,6 +77,7 @@ class Run:
         self._columns: list[tuple[str, int, str | None]] = []
         self._pumping = False
         self._over: asyncio.Future[None] | None = None
+        self._cut = Failure("not_started", "not started", step="")
         self.report = RunReport()
 
     # --- before the first call ---
@@ -82,13 +87,14 @@ class Run:
         nodes = {node.id: node for node in every_node(self._plan.sink)}
         for node in nodes.values():
             if isinstance(node, Generate | Invoke):
-                self.report.steps.setdefault(node.step, StepReport())
+                self.report.steps.setdefault(static_name(node.step), StepReport())
         for node in nodes.values():
             if isinstance(node, Generate) and node.model.engine not in self._engines:
                 await self._open(node.model.engine)
             elif isinstance(node, Invoke) and node.tool.name not in self._tools:
-                self._tools[node.tool.name] = open_tool(node.tool, self._callables, self._folder)
-        compiler = Compiler(self._flow, self._callables, self._call_operator)
+                self._tools[node.tool.name] = open_tool(node.tool, self._callables, self._folder, self._threads)
+        functions = {name: pure_function(name, function) for name, function in self._callables.items()}
+        compiler = Compiler(self._flow, functions, self._call_operator)
         segments = compiler.compile(self._plan)
         self._boundaries = [boundary_after(segment) for segment in segments[:-1]]
         sources: list[Any] = [self._rows, *self._boundaries]
@@ -115,13 +121,16 @@ class Run:
             found.append((name, exports[name], value.field if is_input and isinstance(value, Project) else None))
         return found
 
-    def _call_operator(self, node: Node, index: int, slots: Mapping[str, int], operators: list[Operator]) -> Operator:
+    def _call_operator(
+        self, node: Node, index: int, place: Place, slots: Mapping[str, int], operators: list[Operator]
+    ) -> Operator:
         settings = self._settings
         if isinstance(node, Invoke):
-            report = self.report.steps[node.step]
+            report = self.report.steps[static_name(node.step)]
             tool: Tool = node.tool
             return InvokeStep(
                 index,
+                place,
                 node,
                 args=tuple(slots[arg.id] for arg in node.args),
                 flow=self._flow,
@@ -132,7 +141,7 @@ class Run:
             )
         assert isinstance(node, Generate)
         engine, capabilities, pause = self._engines[node.model.engine]
-        report = self.report.steps[node.step]
+        report = self.report.steps[static_name(node.step)]
         shorten = None
         if node.on_overflow is not None:
             cut = slots[node.on_overflow.value.id]
@@ -142,6 +151,7 @@ class Run:
             shorten = Shortener(cut, node.on_overflow.keep, renders)
         return GenerateStep(
             index,
+            place,
             node,
             flow=self._flow,
             dispatcher=self._dispatcher,
@@ -176,7 +186,7 @@ class Run:
         timer = None
         if self._settings.run_timeout is not None:
             reason = f"the run's time limit of {self._settings.run_timeout:g} s was reached"
-            timer = loop.call_later(self._settings.run_timeout, self._stop, reason, False)
+            timer = loop.call_later(self._settings.run_timeout, self._stop, reason)
         self._moved()
         try:
             while not self._over.done():
@@ -225,9 +235,12 @@ class Run:
             self._over.set_exception(error)
 
     async def close(self) -> None:
-        """Closes the engines; safe to call at any time."""
+        """Closes engines and tools; safe to call at any time."""
         for boundary in self._boundaries:
             boundary.close()
+        for tool in self._tools.values():
+            tool.close()
+        self._threads.close()
         engines, self._engines = self._engines, {}
         for engine, _, _ in engines.values():
             # What an engine found out on the way, such as a schema that it refused.
@@ -247,23 +260,21 @@ class Run:
     def interrupt(self) -> None:
         """Makes no further call and lets those in flight finish."""
         self.report.interrupted = True
-        self._stop("interrupted", False)
+        self._stop("interrupted")
 
     def _tell(self) -> None:
         self.report.done_rows = self._stages[0].released
         if self._progress is not None:
             self._progress(self.report)
 
-    def _stop(self, reason: str, fatal: bool) -> None:
-        """Ends the run early: rows that have not begun and calls that were not made are `not_started`."""
+    def _stop(self, reason: str, *, fatal: bool = False, kind: str = "not_started") -> None:
+        """Ends the run early: rows that have not begun and calls that were not made fail with `kind`."""
         if self.report.stopped is None:
             self.report.stopped = reason
             self.report.fatal = fatal
-
-            def not_started(call: Call) -> Failure:
-                return Failure("not_started", f"not started: {reason}", step=call.step, order=call.order)
-
-            self._dispatcher.close(not_started)
+            self._cut = Failure(kind, f"not started: {reason}", step="")
+            self._limits.halt(reason, kind)
+            self._dispatcher.close(lambda call: Failure(kind, self._cut.message, step=call.step, order=call.order))
         self._moved()
 
     # --- rows in and out ---
@@ -275,8 +286,7 @@ class Run:
             failure = Failure(row.error.kind, row.error.message, step="", order=())
             return Entry(row.index, failure, row.values, {}, row.values)
         if self.report.stopped is not None:
-            failure = Failure("not_started", f"not started: {self.report.stopped}", step="", order=())
-            return Entry(row.index, failure, row.values, {}, row.values)
+            return Entry(row.index, self._cut, row.values, {}, row.values)
         return Entry(row.index, True, row.values, {})
 
     def _write(self, leaving: Leaving) -> None:
@@ -292,7 +302,7 @@ class Run:
                 out[name] = given.get(column) if given is not None and column is not None else None
             else:
                 out[name] = value
-        if self.report.interrupted and any(failure.kind == "not_started" for failure in failures):
+        if self.report.interrupted and any(failure.cut_short for failure in failures):
             # An interrupted run writes the rows that are done, not those that were cut short.
             return
         if failures:
@@ -321,7 +331,7 @@ class Run:
             report.errors.append((leaving.row, failure.step, failure.kind, failure.message))
         allowed = self._settings.allowed_failures(self.source.count() or 0)
         if allowed is not None and report.failed_rows > allowed and report.stopped is None:
-            self._stop(f"{report.failed_rows} rows failed, more than the {allowed:g} allowed", False)
+            self._stop(f"{report.failed_rows} rows failed, more than the {allowed:g} allowed")
         return {
             "step": failure.step or None,
             "kind": failure.kind,

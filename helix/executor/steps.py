@@ -13,6 +13,7 @@ from helix.executor.calls import Call, Dispatcher, Outcome
 from helix.executor.engines.base import Capabilities, Engine, Message, Request
 from helix.executor.frame import Dataflow, Frame
 from helix.executor.operators import Operator
+from helix.executor.places import Place
 from helix.executor.prompts import Prompt
 from helix.executor.replies import parse_reply
 from helix.executor.values import PENDING, Failure
@@ -43,6 +44,7 @@ class GenerateStep(Operator):
     def __init__(
         self,
         index: int,
+        place: Place,
         node: Generate,
         *,
         flow: Dataflow,
@@ -55,7 +57,7 @@ class GenerateStep(Operator):
         report: StepReport,
         shorten: Shortener | None,
     ) -> None:
-        super().__init__(index, node.step)
+        super().__init__(index, place)
         self._node = node
         self._flow = flow
         self._dispatcher = dispatcher
@@ -99,31 +101,29 @@ class GenerateStep(Operator):
     def _submit(self, frame: Frame, messages: tuple[Message, ...], sample: int, settle: Any) -> Any:
         key = self._prompt.key(messages, sample) if self._shared else None
         request = self._prompt.request(messages, frame.row, sample)
-        order = self.order(frame)
+        step, order = self.place.name(frame.items), self.place.order(frame.items)
 
         def make() -> Any:
             return self._make(frame, request, call)
 
         call = Call(
-            step=self.step,
+            step=step,
             order=order,
-            priority=(frame.sequence, *order, sample),
+            priority=(frame.sequence, *frame.path, self.index, sample),
             key=key,
             lane=self._lane,
             make=make,
-            settle=lambda outcome: settle(self._value(outcome, order)),
+            settle=lambda outcome: settle(self._value(outcome, call)),
+            wanted=lambda: not frame.scope.closed,
         )
         outcome = self._dispatcher.submit(call)
-        return PENDING if outcome is None else self._value(outcome, order)
+        return PENDING if outcome is None else self._value(outcome, call)
 
     async def _make(self, frame: Frame, request: Request, call: Call) -> Outcome:
-        if frame.scope.closed:
-            return unwanted(call)
         limit = self._capabilities.max_context
         if limit is not None and _bytes(request) + _TEMPLATE_TOKENS + (request.max_tokens or 0) > limit:
             fitted = await self._fitted(frame, request, limit)
             if isinstance(fitted, Failure):
-                fitted.order = call.order
                 return Outcome(None, fitted)
             request = fitted
         return await self._caller.make(request, call)
@@ -147,23 +147,19 @@ class GenerateStep(Operator):
             return request
         wants = f" and {request.max_tokens} for the reply" if request.max_tokens else ""
         message = f"the prompt needs {tokens} tokens{wants}, the model has {limit}"
-        return Failure("prompt.too_long", message, step=self.step)
+        return self.failure(frame, "prompt.too_long", message)
 
-    def _value(self, outcome: Outcome, order: tuple[int, ...]) -> Any:
+    def _value(self, outcome: Outcome, call: Call) -> Any:
         """The value of an outcome: each reader gets a fresh object."""
         if outcome.merged:
             self._report.merged += 1
         if outcome.failure is not None:
-            failure = outcome.failure
-            if failure.step != self.step or failure.order != order:
-                failure = failure.at(self.step)
-                failure.order = order
-            return self._given_up(failure)
+            return self._given_up(outcome.failure.at(call.step, call.order))
         assert outcome.text is not None
         return parse_reply(outcome.text, self._node.returns, coerce=self._node.coerce)
 
     def _given_up(self, failure: Failure) -> Any:
-        if failure.kind not in ("not_started", "limit"):
+        if not failure.cut_short:
             self._report.failed += 1
             if self._node.on_error == "null":
                 return None
@@ -203,11 +199,6 @@ class Shortener:
         return prompt.request(prompt.messages(shadow.values), request.row, request.sample)
 
 
-def unwanted(call: Call) -> Outcome:
-    """The outcome of a call that nobody wants any more: a limit downstream has all its rows."""
-    return Outcome(None, Failure("not_started", "not started: the limit is reached", step=call.step, order=call.order))
-
-
 def _bytes(request: Request) -> int:
     return sum(len(message.content.encode("utf-8", "surrogatepass")) for message in request.messages)
 
@@ -220,6 +211,7 @@ class InvokeStep(Operator):
     def __init__(
         self,
         index: int,
+        place: Place,
         node: Invoke,
         *,
         args: tuple[int, ...],
@@ -229,7 +221,7 @@ class InvokeStep(Operator):
         caller: ToolCaller,
         report: StepReport,
     ) -> None:
-        super().__init__(index, node.step)
+        super().__init__(index, place)
         self._node = node
         self._args = args
         self._flow = flow
@@ -240,35 +232,33 @@ class InvokeStep(Operator):
 
     def start(self, frame: Frame, slot: int) -> Any:
         args = [frame.values[arg] for arg in self._args]
-        order = self.order(frame)
         tool = self._node.tool
         key = None
         if tool.effects in ("pure", "read"):
             key = canonical_bytes([tool.origin, tool.target, tool.name, tool.query, args])
 
         async def make() -> Outcome:
-            return unwanted(call) if frame.scope.closed else await self._caller.make(args, call)
+            return await self._caller.make(args, call)
 
         call = Call(
-            step=self.step,
-            order=order,
-            priority=(frame.sequence, *order),
+            step=self.place.name(frame.items),
+            order=self.place.order(frame.items),
+            priority=(frame.sequence, *frame.path, self.index),
             key=key,
             lane=self._lane,
             make=make,
-            settle=lambda outcome: self._flow.settle(frame, slot, self._value(outcome, order)),
+            settle=lambda outcome: self._flow.settle(frame, slot, self._value(outcome, call)),
+            wanted=lambda: not frame.scope.closed,
         )
         outcome = self._dispatcher.submit(call)
-        return PENDING if outcome is None else self._value(outcome, order)
+        return PENDING if outcome is None else self._value(outcome, call)
 
-    def _value(self, outcome: Outcome, order: tuple[int, ...]) -> Any:
+    def _value(self, outcome: Outcome, call: Call) -> Any:
         if outcome.merged:
             self._report.merged += 1
         if outcome.failure is not None:
-            if outcome.failure.kind not in ("not_started", "limit"):
+            if not outcome.failure.cut_short:
                 self._report.failed += 1
-            failure = outcome.failure.at(self.step)
-            failure.order = order
-            return failure
+            return outcome.failure.at(call.step, call.order)
         assert outcome.text is not None
         return json.loads(outcome.text)

@@ -6,6 +6,9 @@ from typing import Any, Final
 
 Order = tuple[int, ...]
 
+# Kinds of what was not done rather than failed.
+CUT_SHORT: Final = ("not_started", "limit")
+
 
 class Failure:
     """Why a value is not there. It travels from the step that failed to all that depend on it.
@@ -35,17 +38,32 @@ class Failure:
         self.raw = raw
         self.traceback = traceback
 
-    def at(self, step: str) -> Failure:
-        """The same failure under a more precise name of its step."""
+    def at(self, step: str, order: Order) -> Failure:
+        """The same failure at another place: where an equal call was to be made."""
         return Failure(
             self.kind,
             self.message,
             step=step,
-            order=self.order,
+            order=order,
             attempts=self.attempts,
             raw=self.raw,
             traceback=self.traceback,
         )
+
+    @property
+    def cut_short(self) -> bool:
+        """Whether the step did not fail but was not begun or not ended, since the run stopped before."""
+        return self.kind in CUT_SHORT
+
+    def parts(self) -> list[Any]:
+        """The failure as JSON, for `of_parts`."""
+        return [self.kind, self.message, self.step, list(self.order), self.attempts, self.raw, self.traceback]
+
+    @classmethod
+    def of_parts(cls, parts: list[Any]) -> Failure:
+        """The failure that `parts` described."""
+        kind, message, step, order, attempts, raw, traceback = parts
+        return cls(kind, message, step=step, order=tuple(order), attempts=attempts, raw=raw, traceback=traceback)
 
     def __repr__(self) -> str:
         return f"Failure({self.kind!r}, {self.message!r}, step={self.step!r})"

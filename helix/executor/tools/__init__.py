@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+from helix.executor.tools.threads import Threads
 from helix.logical import Tool
 
-RunTool = Callable[[list[Any]], Awaitable[str]]
-
-__all__ = ["RunTool", "open_tool"]
+__all__ = ["RunTool", "Threads", "open_tool"]
 
 
-def open_tool(tool: Tool, callables: Mapping[str, Callable[..., Any]], folder: Path | None) -> RunTool:
-    """The function that runs a tool: arguments in the order of its parameters, the result as JSON text.
+class RunTool(Protocol):
+    """A tool ready to be called: arguments in the order of its parameters, the result as JSON text."""
 
-    `callables` holds functions loaded already or given from Python; `folder` is where a relative database lies. Raises
-    OptionError where the tool cannot be opened. The function raises ToolError.
+    async def __call__(self, args: list[Any]) -> str:
+        """Raises ToolError where the tool raised or gave what does not fit."""
+
+    def close(self) -> None:
+        """Gives back what it holds."""
+
+
+def open_tool(
+    tool: Tool, callables: Mapping[str, Callable[..., Any]], folder: Path | None, threads: Threads
+) -> RunTool:
+    """Makes a tool ready.
+
+    `callables` holds functions loaded already or given from Python; `folder` is where a relative database lies; what
+    blocks runs on `threads`. Raises OptionError where the tool cannot be opened.
     """
     if tool.origin == "python":
-        from helix.executor.tools.python import python_tool
+        from helix.executor.tools.python import PythonTool
 
-        return python_tool(tool, callables[tool.name])
-    from helix.executor.tools.sql import sql_tool
+        return PythonTool(tool, callables[tool.name], threads)
+    from helix.executor.tools.sql import SqlTool
 
-    return sql_tool(tool, folder)
+    return SqlTool(tool, folder, threads)

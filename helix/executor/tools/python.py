@@ -1,137 +1,141 @@
-"""Python functions as tools and in expressions: found beside the workflow, loaded once, run off the loop."""
+"""Python functions as tools and in expressions: values in and out are JSON, and no row can change another's."""
 
 from __future__ import annotations
 
 import asyncio
-import importlib.util
+import copy
 import inspect
-import sys
 import traceback
-from collections.abc import Awaitable, Callable, Iterable
-from pathlib import Path
-from types import ModuleType
+from collections.abc import Callable
 from typing import Any
 
-from helix.canonical import canonical_text
-from helix.errors import OptionError, ToolError, name_help
+from helix.canonical import to_json_text
+from helix.errors import ToolError
+from helix.executor.replies import completed
+from helix.executor.tools.threads import Threads
 from helix.logical import Tool
 from helix.types import Type, mismatch
 
-_loaded: dict[Path, ModuleType] = {}
+# Where a traceback begins to be the tool's own.
+_OURS = ("/helix/executor/tools/threads.py", "/helix/executor/tools/python.py", "/asyncio/tasks.py")
 
 
-def load_function(target: str, folders: Iterable[Path]) -> Callable[..., Any]:
-    """The function that `module:name` names, from a module file in one of the folders and nowhere else.
+class PythonTool:
+    """Runs a Python function: a coroutine function on the loop, any other on a thread."""
 
-    Raises OptionError where there is no such file or function, or where the module fails to load.
-    """
-    module_name, _, attribute = target.partition(":")
-    searched = list(folders)
-    path = next((found for folder in searched if (found := _module_file(folder, module_name)) is not None), None)
-    if path is None:
-        where = ", ".join(str(folder) for folder in searched) or "no folder"
-        known = sorted(each.stem for folder in searched for each in folder.glob("*.py"))
-        help = name_help(module_name, known, "modules there")
-        raise OptionError(f"python module `{module_name}` was not found in {where}; {help}")
-    module = _module(path, module_name)
-    function: Any = module
-    for part in attribute.split("."):
-        function = getattr(function, part, None)
-    if not callable(function):
-        known = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
-        help = name_help(attribute, known, "functions there")
-        raise OptionError(f"`{path.name}` has no function `{attribute}`; {help}")
-    # A function decorated as a tool in Python keeps the plain function underneath.
-    plain: Callable[..., Any] = inspect.unwrap(function)
-    return plain
+    def __init__(self, tool: Tool, function: Callable[..., Any], threads: Threads) -> None:
+        self._tool = tool
+        self._function = function
+        self._threads = threads
+        self._names = [param.name for param in tool.params]
 
-
-def _module_file(folder: Path, name: str) -> Path | None:
-    base = folder.joinpath(*name.split("."))
-    for candidate in (base.with_suffix(".py"), base / "__init__.py"):
-        if candidate.is_file() and candidate.resolve().is_relative_to(folder.resolve()):
-            return candidate.resolve()
-    return None
-
-
-def load_module(path: Path) -> ModuleType:
-    """The module in a Python file, loaded once. Raises OptionError where it fails to load."""
-    return _module(path.resolve(), path.stem)
-
-
-def _module(path: Path, name: str) -> ModuleType:
-    if path in _loaded:
-        return _loaded[path]
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise OptionError(f"{path} is not a Python module")
-    module = importlib.util.module_from_spec(spec)
-    # Modules beside it can be imported while it loads, and only then.
-    sys.path.insert(0, str(path.parent))
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        message = f"python module `{name}` failed to load: {type(error).__name__}: {error}"
-        raise OptionError(f"{message} ({Path(place.filename).name}:{place.lineno})") from error
-    finally:
-        sys.path.remove(str(path.parent))
-    _loaded[path] = module
-    return module
-
-
-def python_tool(tool: Tool, function: Callable[..., Any]) -> Callable[[list[Any]], Awaitable[str]]:
-    """Runs a Python function: a coroutine function on the loop, any other in a thread."""
-    names = [param.name for param in tool.params]
-
-    async def run(args: list[Any]) -> str:
-        given = dict(zip(names, args, strict=True))
+    async def __call__(self, args: list[Any]) -> str:
+        """Runs the function. Raises ToolError with the traceback of what it raised."""
+        given = {name: fresh(value) for name, value in zip(self._names, args, strict=True)}
+        name = self._tool.name
+        error: BaseException | None
         try:
-            if inspect.iscoroutinefunction(function):
-                value = await function(**given)
+            if inspect.iscoroutinefunction(self._function):
+                value, error = await _caught(self._function(**given))
             else:
-                value = await asyncio.to_thread(function, **given)
-        except Exception as error:
-            message = f"{tool.name} raised {type(error).__name__}: {error}"
-            raise ToolError(message, traceback=_trace(error)) from None
-        return result_text(value, tool.returns, tool.name)
+                value, error = await self._threads.run(lambda: _called(self._function, given))
+                if inspect.isawaitable(value):
+                    value, error = await _caught(value)
+        except asyncio.CancelledError as cancelled:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            # The function's own tasks were cancelled, not this call.
+            value, error = None, cancelled
+        if error is not None:
+            raise ToolError(f"{name} raised {_words(error)}", traceback=_trace(error)) from None
+        return result_text(value, self._tool.returns, name)
 
-    return run
+    def close(self) -> None:
+        """Nothing is held."""
 
 
-def _trace(error: Exception) -> str:
+def pure_function(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """A declared function as expressions call it: it gets values of its own and must give JSON back."""
+
+    def call(*args: Any) -> Any:
+        value = function(*[fresh(arg) for arg in args])
+        if inspect.isawaitable(value):
+            if inspect.iscoroutine(value):
+                value.close()
+            raise TypeError("the function is async; declare it as a tool")
+        plain = plain_json(value)
+        # Refuses what is not JSON here, where the function can be named, rather than where the value is shown.
+        to_json_text(plain)
+        return plain
+
+    call.__name__ = name
+    return call
+
+
+def fresh(value: Any) -> Any:
+    """A value that can be changed without harm to others."""
+    return copy.deepcopy(value) if isinstance(value, list | dict) else value
+
+
+def _called(function: Callable[..., Any], given: dict[str, Any]) -> tuple[Any, BaseException | None]:
+    """A result or what was raised, handed over as a value: StopIteration cannot pass through a coroutine."""
+    try:
+        return function(**given), None
+    except (Exception, SystemExit) as error:
+        return None, error
+
+
+async def _caught(work: Any) -> tuple[Any, BaseException | None]:
+    try:
+        return await work, None
+    except (Exception, SystemExit) as error:
+        return None, error
+
+
+def _words(error: BaseException) -> str:
+    text = str(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _trace(error: BaseException) -> str:
     """The traceback from the tool's own frames on."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [
-        frame
-        for frame in frames
-        if not frame.filename.endswith(("/asyncio/threads.py", "/concurrent/futures/thread.py"))
-    ]
-    lines = traceback.format_list(own[1:] or own) + traceback.format_exception_only(type(error), error)
+    own = [frame for frame in frames if not frame.filename.replace("\\", "/").endswith(_OURS)]
+    lines = traceback.format_list(own) + traceback.format_exception_only(type(error), error)
     return "".join(lines)
 
 
 def result_text(value: Any, kind: Type, name: str) -> str:
     """A tool's result as JSON: tuples are lists, dataclasses and pydantic models records. Raises ToolError."""
-    plain = _plain(value)
-    bad = mismatch(plain, kind)
-    if bad is not None:
-        raise ToolError(f"{name} gave a result that does not fit at `{bad[0] or '/'}`: {bad[1]}")
     try:
-        return canonical_text(plain)
+        plain = completed(plain_json(value), kind)
+        bad = mismatch(plain, kind)
+        if bad is not None:
+            raise ToolError(f"{name} gave a result that does not fit at `{bad[0] or '/'}`: {bad[1]}")
+        return to_json_text(plain)
+    except RecursionError:
+        raise ToolError(f"{name} gave a result that is not JSON: nested too deeply, or in itself") from None
     except (TypeError, ValueError) as error:
         raise ToolError(f"{name} gave a result that is not JSON: {error}") from None
 
 
-def _plain(value: Any) -> Any:
+def plain_json(value: Any) -> Any:
+    """Lists, dicts and scalars of what a function gave."""
     import dataclasses
 
+    if value is None or value.__class__ in (str, int, float, bool):
+        return value
     if hasattr(value, "model_dump"):
-        return _plain(value.model_dump(mode="json"))
+        return plain_json(value.model_dump(mode="json"))
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {field.name: plain_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain_json(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [plain_json(item) for item in value]
+    # What is a str, int or float by inheritance, such as an enum, becomes one in fact.
+    for kind in (str, int, float):
+        if isinstance(value, kind) and not isinstance(value, bool):
+            return kind.__str__(value) if kind is str else kind(value)
     return value

@@ -5,21 +5,19 @@ from __future__ import annotations
 import asyncio
 import re
 import sqlite3
-import threading
 import time
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from helix.canonical import canonical_text
 from helix.errors import OptionError, ToolError
+from helix.executor.tools.python import result_text
+from helix.executor.tools.threads import Threads
 from helix.logical import Tool
-from helix.types import mismatch
 
 MAX_ROWS = 1000
 TIME_LIMIT = 30.0
-_CONNECTIONS = threading.local()
 # What may not stand in a query even below its root.
 _WRITES = (
     "Insert",
@@ -35,51 +33,140 @@ _WRITES = (
     "Pragma",
     "Into",
 )
+# What SQLite itself refuses to do for a query, should the parse be wrong about it.
+_REFUSED = frozenset((sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH))
+_REFUSED_FUNCTIONS = frozenset(("load_extension", "writefile", "readfile", "edit", "fts3_tokenizer"))
 
 
-def sql_tool(tool: Tool, folder: Path | None) -> Callable[[list[Any]], Awaitable[str]]:
+class SqlTool:
     """Runs the statement of the parameter `query`, or the tool's own; the other parameters are bound as `:name`.
 
-    Caps: `max_rows` rows (1000 by default; more is an error, nothing is cut silently) and the tool's timeout. Raises
-    OptionError where the database is not there or the tool's own statement is not a query.
+    Caps: `max_rows` rows (1000 by default; more is an error, nothing is cut silently) and the tool's timeout (30 s by
+    default). Making it raises OptionError where the database is not there or the tool's own statement is not a query.
     """
-    path = Path(tool.target.removeprefix("sqlite:"))
-    if not path.is_absolute() and folder is not None:
-        path = folder / path
-    if not path.is_file():
-        raise OptionError(f"sql tool `{tool.name}`: the database {path} does not exist")
-    names = [param.name for param in tool.params]
-    if tool.query is not None:
-        try:
-            check_query(tool.query)
-        except ToolError as error:
-            raise OptionError(f"sql tool `{tool.name}`: {error}") from None
 
-    async def run(args: list[Any]) -> str:
-        given = dict(zip(names, args, strict=True))
-        statement = tool.query if tool.query is not None else str(given.pop("query"))
+    def __init__(self, tool: Tool, folder: Path | None, threads: Threads) -> None:
+        path = Path(tool.target.removeprefix("sqlite:"))
+        if not path.is_absolute() and folder is not None:
+            path = folder / path
+        if not path.is_file():
+            raise OptionError(f"sql tool `{tool.name}`: the database {path} does not exist")
+        if tool.query is not None:
+            try:
+                check_query(tool.query)
+            except ToolError as error:
+                raise OptionError(f"sql tool `{tool.name}`: {error}") from None
+        self._tool = tool
+        self._path = path
+        self._threads = threads
+        self._names = [param.name for param in tool.params]
+        self._limit = tool.max_rows or MAX_ROWS
+        self._idle: list[sqlite3.Connection] = []
+        self._closed = False
+
+    async def __call__(self, args: list[Any]) -> str:
+        """Runs the query. Raises ToolError; its kind is `timeout` where the query ran too long."""
+        given = dict(zip(self._names, args, strict=True))
+        statement = self._tool.query
+        if statement is None:
+            statement = str(given.pop("query"))
         bound = {
-            name: value if not isinstance(value, list | dict) else canonical_text(value)
-            for name, value in given.items()
+            name: canonical_text(value) if isinstance(value, list | dict) else value for name, value in given.items()
         }
-        rows = await asyncio.to_thread(_query, path, statement, bound, tool)
-        bad = mismatch(rows, tool.returns)
-        if bad is not None:
-            raise ToolError(f"{tool.name} gave a result that does not fit at `{bad[0] or '/'}`: {bad[1]}")
-        return canonical_text(rows)
+        checked = self._tool.query is not None
+        held: list[sqlite3.Connection] = []
+        try:
+            rows = await self._threads.run(lambda: self._query(statement, bound, checked, held))
+        except asyncio.CancelledError:
+            for connection in held:
+                connection.interrupt()
+            raise
+        return result_text(rows, self._tool.returns, self._tool.name)
 
-    return run
+    def close(self) -> None:
+        """Closes the idle connections; one in use is closed after its query."""
+        self._closed = True
+        while self._idle:
+            self._idle.pop().close()
+
+    def _query(
+        self, statement: str, bound: dict[str, Any], checked: bool, held: list[sqlite3.Connection]
+    ) -> list[dict[str, Any]]:
+        """On a thread: takes a connection, asks it, and gives it back."""
+        if not checked:
+            check_query(statement)
+        connection = self._connection()
+        held.append(connection)
+        try:
+            return self._rows(connection, statement, bound)
+        finally:
+            held.clear()
+            if self._closed:
+                connection.close()
+            else:
+                self._idle.append(connection)
+
+    def _rows(self, connection: sqlite3.Connection, statement: str, bound: dict[str, Any]) -> list[dict[str, Any]]:
+        name = self._tool.name
+        seconds = self._tool.timeout or TIME_LIMIT
+        ends = time.monotonic() + seconds
+        # Called every so many steps of SQLite's machine: a true value interrupts the query.
+        connection.set_progress_handler(lambda: time.monotonic() > ends, 10_000)
+        try:
+            cursor = connection.execute(statement, bound)
+            columns = [column[0] for column in cursor.description or ()]
+            found = cursor.fetchmany(self._limit + 1)
+            cursor.close()
+        except (sqlite3.Error, OverflowError, ValueError) as error:
+            if isinstance(error, sqlite3.OperationalError) and "interrupted" in str(error):
+                late = ToolError(f"{name} ran longer than {seconds:g} s")
+                late.kind = "timeout"
+                raise late from None
+            raise ToolError(f"{name}: {error}") from None
+        if len(found) > self._limit:
+            raise ToolError(f"{name} found more than {self._limit} rows; add a LIMIT, or raise the trait `max_rows`")
+        twice = next((column for column in columns if columns.count(column) > 1), None)
+        if twice is not None:
+            raise ToolError(f"{name}: two columns are called `{twice}`; name them apart with AS")
+        if any(isinstance(value, bytes) for row in found for value in row):
+            raise ToolError(f"{name} found binary values; select them as hex(...)")
+        return [dict(zip(columns, row, strict=True)) for row in found]
+
+    def _connection(self) -> sqlite3.Connection:
+        """An idle connection to the database, or a new one, opened read-only."""
+        try:
+            return self._idle.pop()
+        except IndexError:
+            pass
+        try:
+            address = f"file:{quote(str(self._path))}?mode=ro"
+            connection = sqlite3.connect(address, uri=True, check_same_thread=False)
+        except sqlite3.Error as error:
+            raise ToolError(f"{self._path.name} cannot be read: {error}") from None
+        try:
+            connection.execute("PRAGMA query_only = ON")
+            connection.execute("SELECT name FROM sqlite_master LIMIT 1").fetchall()
+        except sqlite3.Error as error:
+            connection.close()
+            raise ToolError(f"{self._path.name} cannot be read: {error}") from None
+        connection.set_authorizer(_authorize)
+        return connection
+
+
+def _authorize(action: int, first: str | None, second: str | None, database: str | None, source: str | None) -> int:
+    refused = action in _REFUSED or (action == sqlite3.SQLITE_FUNCTION and second in _REFUSED_FUNCTIONS)
+    return sqlite3.SQLITE_DENY if refused else sqlite3.SQLITE_OK
 
 
 def check_query(statement: str) -> None:
     """Refuses everything but one query. Raises ToolError saying what was found."""
     import sqlglot
     from sqlglot import exp
-    from sqlglot.errors import SqlglotError
 
     try:
         parsed = sqlglot.parse(statement, read="sqlite")
-    except (SqlglotError, RecursionError) as error:
+    except Exception as error:
+        # Whatever the parser stumbles over, the statement came from a row or a model and is that row's error.
         first = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip().split("\n")[0]
         raise ToolError(f"the statement is not SQL: {first}") from None
     roots = [each for each in parsed if each is not None]
@@ -91,42 +178,3 @@ def check_query(statement: str) -> None:
     for part in root.walk():
         if type(part).__name__ in _WRITES:
             raise ToolError(f"only queries are run, found {type(part).__name__.upper()} inside one")
-
-
-def _query(path: Path, statement: str, bound: dict[str, Any], tool: Tool) -> list[dict[str, Any]]:
-    check_query(statement)
-    connection = _connection(path)
-    limit = tool.max_rows or MAX_ROWS
-    ends = time.monotonic() + (tool.timeout or TIME_LIMIT)
-    # Called every so many steps of SQLite's machine: a true value interrupts the query.
-    connection.set_progress_handler(lambda: time.monotonic() > ends, 10_000)
-    try:
-        cursor = connection.execute(statement, bound)
-        names = [column[0] for column in cursor.description or ()]
-        found = cursor.fetchmany(limit + 1)
-    except sqlite3.OperationalError as error:
-        if "interrupted" in str(error):
-            raise ToolError(f"{tool.name} ran longer than {tool.timeout or TIME_LIMIT:g} s") from None
-        raise ToolError(f"{tool.name}: {error}") from None
-    except (sqlite3.Error, OverflowError) as error:
-        raise ToolError(f"{tool.name}: {error}") from None
-    if len(found) > limit:
-        raise ToolError(f"{tool.name} found more than {limit} rows; add a LIMIT, or raise the trait `max_rows`")
-    if any(isinstance(value, bytes) for row in found for value in row):
-        raise ToolError(f"{tool.name} found binary values; select them as hex(...)")
-    return [dict(zip(names, row, strict=True)) for row in found]
-
-
-def _connection(path: Path) -> sqlite3.Connection:
-    """The thread's connection to a database, opened read-only."""
-    known: dict[Path, sqlite3.Connection] = _CONNECTIONS.__dict__.setdefault("open", {})
-    connection = known.get(path)
-    if connection is None:
-        try:
-            connection = sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)
-            connection.execute("PRAGMA query_only = ON")
-            connection.execute("SELECT name FROM sqlite_master LIMIT 1").fetchall()
-        except sqlite3.Error as error:
-            raise ToolError(f"{path.name} cannot be read: {error}") from None
-        known[path] = connection
-    return connection

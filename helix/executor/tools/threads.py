@@ -1,0 +1,88 @@
+"""Threads for work that blocks: as many as are busy, none that keeps the program from ending."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any
+
+from helix.errors import ToolError
+
+# Threads still busy with work that nobody waits for any more: beyond these the tool is taken to be stuck.
+MOST_LOST = 64
+
+_Job = Callable[[], None]
+
+
+class Threads:
+    """Runs functions off the loop, one on each thread. Used from one loop.
+
+    The threads of asyncio's own pool are few, and a program waits for them when it ends: a tool that hangs would stop
+    all others and keep the command from ending. These are daemons, and one that is stuck is replaced.
+    """
+
+    def __init__(self) -> None:
+        self._idle: list[SimpleQueue[_Job | None]] = []
+        self._lost = 0
+        self._closed = False
+
+    async def run(self, function: Callable[[], Any]) -> Any:
+        """What the function gives or raises. Where the caller stops waiting, the thread goes on by itself."""
+        if self._lost >= MOST_LOST:
+            raise ToolError(f"{self._lost} calls of tools were given up and are still running; no further one is made")
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
+        context = contextvars.copy_context()
+        queue = self._idle.pop() if self._idle else self._thread()
+
+        def deliver(value: Any, error: BaseException | None) -> None:
+            if done.cancelled():
+                self._lost -= 1
+            else:
+                done.set_result((value, error))
+            if self._closed:
+                queue.put(None)
+            else:
+                self._idle.append(queue)
+
+        def job() -> None:
+            value, raised = None, None
+            try:
+                value = context.run(function)
+            except BaseException as error:
+                raised = error
+            try:
+                loop.call_soon_threadsafe(deliver, value, raised)
+            except RuntimeError:
+                # The loop is closed: nobody waits for this any more.
+                queue.put(None)
+
+        queue.put(job)
+        try:
+            value, error = await done
+        except asyncio.CancelledError:
+            if done.cancelled():
+                self._lost += 1
+            raise
+        if error is not None:
+            raise error
+        return value
+
+    def _thread(self) -> SimpleQueue[_Job | None]:
+        queue: SimpleQueue[_Job | None] = SimpleQueue()
+
+        def work() -> None:
+            while (job := queue.get()) is not None:
+                job()
+
+        threading.Thread(target=work, name="helix-tool", daemon=True).start()
+        return queue
+
+    def close(self) -> None:
+        """Ends the idle threads; a busy one ends after its work."""
+        self._closed = True
+        while self._idle:
+            self._idle.pop().put(None)
