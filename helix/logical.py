@@ -13,7 +13,7 @@ passes in what it captures from outside.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from typing import Any, Literal
 
@@ -417,24 +417,29 @@ def _digest(node: Node) -> str:
     return hashlib.sha256(canonical_bytes([type(node).__name__, content(node)])).hexdigest()[:16]
 
 
-def content(record: Any) -> dict[str, Any]:
+def _by_id(node: Node) -> str | int:
+    return node.id
+
+
+def content(record: Any, refer: Callable[[Node], str | int] = _by_id) -> dict[str, Any]:
     """The fields of an operator or another record of a plan as JSON, without those that take no part in its id."""
-    return {name: encode(getattr(record, name)) for name in _content(type(record)) if not _is_default(record, name)}
+    names = _content(type(record))
+    return {name: encode(getattr(record, name), refer) for name in names if not _is_default(record, name)}
 
 
-def encode(value: Any) -> Any:
-    """A part of a plan as JSON: an operator as a reference to its id, a record as its class and its fields.
+def encode(value: Any, refer: Callable[[Node], str | int] = _by_id) -> Any:
+    """A part of a plan as JSON: an operator as a reference, by its id, and a record as its class and its fields.
 
     Fields at their default are left out, so that ids survive fields that are added later.
     """
     if isinstance(value, Node):
-        return {"$": value.id}
+        return {"$": refer(value)}
     if is_dataclass(value) and not isinstance(value, type):
-        return {"@": type(value).__name__, **content(value)}
+        return {"@": type(value).__name__, **content(value, refer)}
     if isinstance(value, tuple | list):
-        return [encode(item) for item in value]
+        return [encode(item, refer) for item in value]
     if isinstance(value, Mapping):
-        return {"map": [[key, encode(item)] for key, item in value.items()]}
+        return {"map": [[key, encode(item, refer)] for key, item in value.items()]}
     if value is None or isinstance(value, str | int | float | bool):
         return value
     raise TypeError(f"{type(value).__name__} has no place in a plan")

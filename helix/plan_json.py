@@ -1,15 +1,16 @@
 """Logical plans as JSON, to keep, to compare and to hand on. Loading one runs no code: a plan file is data.
 
-A file holds one entry for each operator, those inside sub-plans too, inputs before their readers. An entry has the
-operator's id, which is checked when it is loaded: a file that was changed is refused, with the entry that no longer
-fits. Where each operator was written is kept as file, line and column, without the workflow's text.
+A file holds one entry for each operator, those inside sub-plans too, inputs before their readers; `{"$": 3}` refers to
+an entry by its position. An entry has the operator's id, which is checked when it is loaded: a file that was changed is
+refused, with the entry that no longer fits. Where each operator was written is kept as file, line and column, without
+the workflow's text; equal operators written in two places have two entries.
 """
 
 from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from typing import Any
 
@@ -82,21 +83,21 @@ _BY_NAME = {kind.__name__: kind for kind in (*_OPERATORS, *_RECORDS)}
 
 def to_json(plan: LogicalPlan) -> dict[str, Any]:
     """A plan as a JSON value. Equal plans with equal spans give equal values."""
+    nodes, places = _all_nodes(plan.sink)
     sources: dict[str, int] = {}
-    nodes = [_entry(node, sources) for node in _all_nodes(plan.sink)]
     return {
         "format": FORMAT,
         "version": VERSION,
         "name": plan.name,
-        "sources": list(sources),
-        "root": plan.sink.id,
         "steps": list(plan.steps),
-        "nodes": nodes,
+        "nodes": [_entry(node, places, sources) for node in nodes],
+        "sources": list(sources),
     }
 
 
-def _entry(node: Node, sources: dict[str, int]) -> dict[str, Any]:
-    entry: dict[str, Any] = {"id": node.id, "operator": type(node).__name__, "fields": content(node)}
+def _entry(node: Node, places: Mapping[int, int], sources: dict[str, int]) -> dict[str, Any]:
+    written = content(node, lambda read: places[id(read)])
+    entry: dict[str, Any] = {"id": node.id, "operator": type(node).__name__, "fields": written}
     span = node.span
     if span is not None:
         source = sources.setdefault(span.source.name, len(sources))
@@ -106,19 +107,30 @@ def _entry(node: Node, sources: dict[str, int]) -> dict[str, Any]:
     return entry
 
 
-def _all_nodes(root: Node) -> Iterator[Node]:
-    """All operators, each once: what one reads before it, and the operators of its sub-plans too."""
-    seen: set[str] = set()
+def _all_nodes(root: Node) -> tuple[list[Node], dict[int, int]]:
+    """All operators, what one reads and the operators of its sub-plans before it, and the place of each object.
+
+    Objects that are equal in all, also in where they were written and what they read, have one place.
+    """
+    nodes: list[Node] = []
+    places: dict[int, int] = {}
+    known: dict[tuple[Any, ...], int] = {}
     stack: list[tuple[Node, bool]] = [(root, False)]
     while stack:
         node, expanded = stack.pop()
+        if id(node) in places:
+            continue
+        inner = [each for _, body in bodies(node) for each in (body.parameters, *(v for _, v in body.results))]
+        reads = (*node.inputs, *inner)
         if expanded:
-            yield node
-        elif node.id not in seen:
-            seen.add(node.id)
+            key = (node.id, node.span, getattr(node, "label", ""), tuple(places[id(each)] for each in reads))
+            places[id(node)] = known.setdefault(key, len(nodes))
+            if places[id(node)] == len(nodes):
+                nodes.append(node)
+        else:
             stack.append((node, True))
-            inner = [each for _, body in bodies(node) for each in (body.parameters, *(v for _, v in body.results))]
-            stack.extend((each, False) for each in reversed((*node.inputs, *inner)))
+            stack.extend((each, False) for each in reversed(reads))
+    return nodes, places
 
 
 # --- reading ------------------------------------------------------------------------------------------------------
@@ -131,13 +143,12 @@ def from_json(data: Any) -> LogicalPlan:
     sources = [Source(name=name) for name in envelope.sources]
     for place, entry in enumerate(envelope.nodes):
         reader.add(place, entry, sources)
-    sink = reader.nodes.get(envelope.root)
+    sink = reader.nodes[-1] if reader.nodes else None
     if not isinstance(sink, Sink):
-        raise PlanError(f"the root `{envelope.root}` is not a Sink of this file")
-    read = {node.id for node in _all_nodes(sink)}
-    unread = next((node for node in reader.nodes if node not in read), None)
+        raise PlanError("the last node of a plan is its Sink")
+    unread = next((place for place in range(len(reader.nodes) - 1) if place not in reader.read), None)
     if unread is not None:
-        raise PlanError(f"the plan does not read {_named(reader.nodes[unread])}")
+        raise PlanError(f"node {unread} ({_named(reader.nodes[unread])}) is read by nobody")
     plan = LogicalPlan(name=envelope.name, sink=sink, steps=tuple(envelope.steps))
     verify(plan)
     return plan
@@ -166,7 +177,6 @@ def _envelope(data: Any) -> Any:
         version: int
         name: str
         sources: list[str]
-        root: str
         steps: list[str] = Field(default=[], max_length=MAX_NODES)
         nodes: list[Entry] = Field(max_length=MAX_NODES)
 
@@ -182,7 +192,8 @@ class _Reader:
     """Builds operators from entries, in order: an entry refers to earlier ones only, so there are no cycles."""
 
     def __init__(self) -> None:
-        self.nodes: dict[str, Node] = {}
+        self.nodes: list[Node] = []
+        self.read: set[int] = set()
         self._values = 0
         self._expanded: dict[str, int] = {}
         self._nesting: dict[str, int] = {}
@@ -194,8 +205,6 @@ class _Reader:
         if kind is None or kind not in _OPERATORS:
             known = [each.__name__ for each in _OPERATORS]
             raise PlanError(f"node {place}: unknown operator {_unknown(entry.operator, known)}")
-        if entry.id in self.nodes:
-            raise PlanError(f"{where} stands twice")
         try:
             values = self._fields(kind, entry.fields, where, 0)
             if entry.label is not None and issubclass(kind, logical.Value):
@@ -210,7 +219,7 @@ class _Reader:
             _check_blocks(node, where)
         if node.id != entry.id:
             raise PlanError(f"{where} was changed: its content has the id {node.id}")
-        self.nodes[node.id] = node
+        self.nodes.append(node)
         self._measure(node, where)
 
     def _measure(self, node: Node, where: str) -> None:
@@ -273,9 +282,11 @@ class _Reader:
     def _object(self, accepted: tuple[Any, ...], value: Mapping[str, Any], where: str, depth: int) -> Any:
         """A reference to an earlier operator (`$`), or a record with its class (`@`)."""
         if value.keys() == {"$"}:
-            node = self.nodes.get(value["$"]) if isinstance(value["$"], str) else None
-            if node is None:
-                raise PlanError(f"{where}: no node `{_shown(str(value['$']))}` stands before this one")
+            place = value["$"]
+            if type(place) is not int or not 0 <= place < len(self.nodes):
+                raise PlanError(f"{where}: no node {_shown(str(place))} stands before this one")
+            self.read.add(place)
+            node = self.nodes[place]
             if not any(isinstance(each, type) and isinstance(node, each) for each in accepted):
                 raise PlanError(f"{where}: expected {_expected(accepted)}, found {_named(node)}")
             return node
