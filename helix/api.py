@@ -240,8 +240,10 @@ class Prepared:
             self._finish(sink, report)
         except asyncio.CancelledError:
             # Stopped at once: what is finished is kept all the same.
-            if sink is not None and active is not None and sink.written:
+            if sink is not None and sink.written:
                 self._keep_partial(sink)
+            elif sink is not None:
+                sink.abort()
             raise
         except BaseException:
             if sink is not None:
@@ -256,8 +258,7 @@ class Prepared:
 
     def _finish(self, sink: Any, report: RunReport) -> None:
         """Shows the output under its name; an interrupted run leaves what is done beside it."""
-        nothing_done = report.fatal and not any(step.completion_tokens or step.merged for step in report.steps.values())
-        if nothing_done and report.output_rows == report.failed_rows:
+        if report.nothing_done:
             sink.abort()
         elif report.interrupted and self._output not in (None, "-"):
             self._keep_partial(sink)

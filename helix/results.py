@@ -41,7 +41,9 @@ class RunReport:
     """What a run took. `stopped` says why it ended early; `notes` are things a person should know once.
 
     `rows` are the input rows begun, `done_rows` those of them that are through their last step before a `group`, `sort`
-    or the output, `output_rows` the rows of the result. `errors` holds the first failed rows: row, step, kind, message.
+    or the output, `output_rows` the rows of the result. `errors` holds the first failed rows: row, step, kind, message;
+    `tracebacks` for each step whose tool raised the first one. `fatal` says that the engine refuses every call,
+    `reader_gone` that nobody reads the output any more.
     """
 
     rows: int = 0
@@ -52,9 +54,11 @@ class RunReport:
     stopped: str | None = None
     interrupted: bool = False
     fatal: bool = False
+    reader_gone: bool = False
     steps: dict[str, StepReport] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     errors: list[tuple[int, str, str, str]] = field(default_factory=list)
+    tracebacks: dict[str, str] = field(default_factory=dict)
 
     def total(self, name: str) -> int:
         """A figure of the steps summed up: `calls`, `merged`, `prompt_tokens`, ..."""
@@ -69,6 +73,11 @@ class RunReport:
     def merged(self) -> int:
         """Calls that were not made, since an equal one was."""
         return self.total("merged")
+
+    @property
+    def nothing_done(self) -> bool:
+        """Whether the engine refused every call, so that there is no result worth keeping."""
+        return self.fatal and self.output_rows == self.failed_rows and self.total("done") == 0
 
     @property
     def outcome(self) -> Outcome:

@@ -34,6 +34,8 @@ class Outcome:
 class Call:
     """One call: `make` performs it, attempts and all; `settle` takes its outcome, also where an equal call was made.
 
+    Neither may hold the call itself: what holds itself is freed late, and there are many calls.
+
     `key` is None for a call that shares nothing. `lane` bounds how many calls of a kind run at once. `wanted` says
     whether somebody still needs the outcome when the call's turn comes.
     """
@@ -48,7 +50,7 @@ class Call:
         priority: Priority,
         key: bytes | None,
         lane: str,
-        make: Callable[[], Awaitable[Outcome]],
+        make: Callable[[Call], Awaitable[Outcome]],
         settle: Settle,
         wanted: Callable[[], bool],
     ) -> None:
@@ -154,7 +156,7 @@ class Dispatcher:
                 continue
             self.in_flight += 1
             try:
-                outcome = await call.make()
+                outcome = await call.make(call)
             finally:
                 self.in_flight -= 1
             self._finish(call, outcome)

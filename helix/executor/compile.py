@@ -34,8 +34,10 @@ from helix.logical import (
     Sort,
     Unnest,
     Value,
+    bodies,
     body_nodes,
     every_node,
+    readable,
     topological,
 )
 from helix.template import map_template, renderer
@@ -100,8 +102,12 @@ class Compiler:
             passed_on = crossing[number + 1] if number + 1 < len(starts) else ()
             segments.append(self._segment(chain[starts[first]], current, boundary, passed_on))
             current = []
-        for number, level in enumerate(levels):
-            level.also = _effects(level, placed[number])
+        for level, nodes in zip(levels, placed, strict=True):
+            level.program.also = _effects(level.program, nodes)
+            level.kept = frozenset((level.alive, *level.program.also))
+        for segment in segments:
+            last = segment.levels[-1]
+            last.kept |= {*segment.exports.values(), *segment.keys, *segment.columns}
         return segments
 
     def _segment(self, source: Relation, levels: list[Level], boundary: Any, following: tuple[Node, ...]) -> Segment:
@@ -149,7 +155,7 @@ class Compiler:
             self._flow,
             program.slots[unnest.value.id],
             unnest.name,
-            below.program,
+            below,
             imports,
         )
         level.spread = _append(program, operator, (level.alive, program.slots[unnest.value.id]))
@@ -164,6 +170,7 @@ class Compiler:
                 builder.place(node)
         program = builder.finish()
         program.results = {name: program.slots[value.id] for name, value in body.results}
+        program.also = _effects(program, nodes)
         return program
 
     def operator(self, node: Node, builder: _Builder) -> tuple[Operator, tuple[int, ...]]:
@@ -250,13 +257,13 @@ class _Builder:
             case Const(json=text):
                 self.add(node, Given(index, NOWHERE), (), json.loads(text))
             case Project(source=source, field=field) if isinstance(source, Relation):
-                slot = self.add(node, Given(index, NOWHERE), ())
-                self.program.inputs[field] = slot
+                self._project(node, self.program.inputs, field)
             case Project(source=source, field=field):
-                slot = self.add(node, Given(index, NOWHERE), ())
                 holder = self.program.operators[slots[source.id]]
                 assert isinstance(holder, Branch | Loop)
-                holder.outputs[field] = slot
+                slot = self._project(node, holder.outputs, field)
+                if readable(field) and _has_calls(source, field):
+                    self._steps.append((node.label or field, slot))
             case Sink():
                 return
             case Relation() if not isinstance(node, Filter):
@@ -266,6 +273,14 @@ class _Builder:
                 slot = self.add(node, operator, waits)
                 if isinstance(node, Generate | Invoke | Map):
                     self._steps.append((node.step, slot))
+
+    def _project(self, node: Project, outputs: dict[str, int], field: str) -> int:
+        """The slot of an output of a relation, branch or loop: one for all that read it, under whatever type."""
+        if field in outputs:
+            self.program.slots[node.id] = outputs[field]
+        else:
+            outputs[field] = self.add(node, Given(self._compiler._index[node.id], NOWHERE), ())
+        return outputs[field]
 
     def finish(self) -> Program:
         program = self.program
@@ -344,13 +359,19 @@ def _crossing(order: Iterable[Node], level_of: dict[str, int], count: int) -> li
     return [tuple(each.values()) for each in crossing]
 
 
-def _effects(level: Level, nodes: list[Node]) -> tuple[int, ...]:
+def _has_calls(source: Node, field: str) -> bool:
+    """Whether an output of a branch or loop takes a call."""
+    values = [value for _, body in bodies(source) for name, value in body.results if name == field]
+    return any(traits(node).is_call for value in values for node in topological(value))
+
+
+def _effects(program: Program, nodes: Iterable[Node]) -> tuple[int, ...]:
     """The slots of steps that run for their effects: their failure is the row's though no column reads them."""
     found: list[int] = []
     for node in nodes:
         holder = node.source if isinstance(node, Project) else node
         if isinstance(holder, Invoke | Map | Choose | Repeat) and traits(holder).effects not in ("pure", "read"):
-            found.append(level.program.slots[node.id])
+            found.append(program.slots[node.id])
     return tuple(found)
 
 

@@ -75,6 +75,18 @@ class Frame:
         self.tainted = False
         self.done = False
 
+    def shed(self, kept: frozenset[int]) -> None:
+        """Lets go of what a finished row needs no more while it waits to leave: all values but these, and failures."""
+        self.values = [
+            value if slot in kept or value.__class__ is Failure else None for slot, value in enumerate(self.values)
+        ]
+        self.needs = []
+        self.hooks = None
+
+    def effect_failure(self) -> Failure | None:
+        """The first failure among the steps that run for their effects."""
+        return first_failure(self, self.program.also) if self.tainted else None
+
 
 class Dataflow:
     """Works off arriving values. `settle` may be called from anywhere on the loop's thread."""
@@ -136,7 +148,7 @@ class Dataflow:
             needs[reader] -= 1
             if needs[reader] == 0:
                 operator = program.operators[reader]
-                failure = _first_failure(frame, program.waits[reader]) if frame.tainted else None
+                failure = first_failure(frame, program.waits[reader]) if frame.tainted else None
                 result = operator.start(frame, reader) if failure is None else operator.skip(frame, reader, failure)
                 if result is not PENDING:
                     self._queue.append((frame, reader, result))
@@ -145,7 +157,7 @@ class Dataflow:
             frame.on_done(frame)
 
 
-def _first_failure(frame: Frame, slots: tuple[int, ...]) -> Failure | None:
+def first_failure(frame: Frame, slots: tuple[int, ...]) -> Failure | None:
     """The failure among some slots that comes first in the plan."""
     first: Failure | None = None
     for slot in slots:

@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any
 from helix.errors import ExecutionError, ToolError
 from helix.executor.frame import Dataflow, Frame
 from helix.executor.places import Place
-from helix.executor.program import Program
+from helix.executor.program import Level, Program
 from helix.executor.values import DROPPED, PENDING, Failure, Order
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 MAX_ITEMS = 100_000
+# How many items of one list are worked on at once: a long list must not take memory for all of them.
+ACTIVE_ITEMS = 1024
 
 
 class Operator:
@@ -139,19 +141,28 @@ class MapOver(Operator):
         if not items:
             return []
         results: list[Any] = [PENDING] * len(items)
+        begun = 0
         left = len(items)
+
+        def begin() -> None:
+            nonlocal begun
+            position = begun
+            begun += 1
+            path = (*frame.path, self.index, position)
+            self._body.run(frame, path, {self._variable: items[position]}, finished, (*frame.items, position))
 
         def finished(child: Frame) -> None:
             nonlocal left
-            results[child.path[-1]] = child.values[self._result]
+            results[child.path[-1]] = child.effect_failure() or child.values[self._result]
             left -= 1
             if left == 0:
                 failures = [value for value in results if value.__class__ is Failure]
                 self._flow.settle(frame, slot, min(failures, key=_by_order) if failures else results)
+            elif begun < len(items):
+                begin()
 
-        for position, item in enumerate(items):
-            path = (*frame.path, self.index, position)
-            self._body.run(frame, path, {self._variable: item}, finished, (*frame.items, position))
+        while begun < len(items) and begun < ACTIVE_ITEMS:
+            begin()
         return PENDING
 
 
@@ -174,7 +185,7 @@ class Branch(Operator):
         taken = bool(frame.values[self._condition])
         body = self._then if taken else self._otherwise
         path = (*frame.path, self.index, 0 if taken else 1)
-        child = body.run(frame, path, {}, lambda done: self._flow.settle(frame, slot, True))
+        child = body.run(frame, path, {}, lambda done: self._flow.settle(frame, slot, done.effect_failure() or True))
         for name, output in self.outputs.items():
             self._flow.link(child, body.program.results[name], frame, output)
         return PENDING
@@ -209,12 +220,12 @@ class Loop(Operator):
         self.outputs: dict[str, int] = {}
 
     def start(self, frame: Frame, slot: int) -> Any:
-        self._round(frame, slot, 0, None)
+        self._round(frame, slot, 0, None, None)
         return PENDING
 
-    def _round(self, frame: Frame, slot: int, number: int, previous: Frame | None) -> None:
+    def _round(self, frame: Frame, slot: int, number: int, previous: Frame | None, trouble: Failure | None) -> None:
         def finished(child: Frame) -> None:
-            self._after(frame, slot, number, child)
+            self._after(frame, slot, number, child, trouble or child.effect_failure())
 
         child = self._body.run(frame, (*frame.path, self.index, number), {}, finished)
         program = self._body.program
@@ -226,16 +237,16 @@ class Loop(Operator):
             else:
                 self._flow.link(previous, program.results[name], child, program.inputs[name])
 
-    def _after(self, frame: Frame, slot: int, number: int, child: Frame) -> None:
+    def _after(self, frame: Frame, slot: int, number: int, child: Frame, trouble: Failure | None) -> None:
         verdict = False if self._until is None else child.values[self._until]
         if verdict.__class__ is Failure:
             self._flow.settle(frame, slot, self.skip(frame, slot, verdict))
         elif verdict or number + 1 == self._times:
             for name, output in self.outputs.items():
                 self._flow.link(child, self._body.program.results[name], frame, output)
-            self._flow.settle(frame, slot, True)
+            self._flow.settle(frame, slot, trouble or True)
         else:
-            self._round(frame, slot, number + 1, child)
+            self._round(frame, slot, number + 1, child, trouble)
 
     def skip(self, frame: Frame, slot: int, failure: Failure) -> Any:
         for output in self.outputs.values():
@@ -246,16 +257,16 @@ class Loop(Operator):
 class SpreadRows(Operator):
     """Starts a frame of the next level for each item of a list; a failed list gives one failed row."""
 
-    __slots__ = ("_flow", "_imports", "_name", "_program", "_value")
+    __slots__ = ("_below", "_flow", "_imports", "_name", "_value")
 
     def __init__(
-        self, index: int, place: Place, flow: Dataflow, value: int, name: str, program: Program, imports: dict[int, int]
+        self, index: int, place: Place, flow: Dataflow, value: int, name: str, below: Level, imports: dict[int, int]
     ) -> None:
         super().__init__(index, place)
         self._flow = flow
         self._value = value
         self._name = name
-        self._program = program
+        self._below = below
         self._imports = imports
 
     def start(self, frame: Frame, slot: int) -> Any:
@@ -266,37 +277,45 @@ class SpreadRows(Operator):
         problem = list_problem(items, "`spread`")
         if problem is not None:
             return self.skip(frame, slot, self.failure(frame, "expression", problem))
-        return self._children(frame, slot, [(True, item) for item in items])
+        return self._children(frame, slot, items, None)
 
     def skip(self, frame: Frame, slot: int, failure: Failure) -> Any:
         if failure is DROPPED:
             frame.children = []
             return failure
-        return self._children(frame, slot, [(failure, failure)])
+        return self._children(frame, slot, [failure], failure)
 
-    def _children(self, frame: Frame, slot: int, rows: list[tuple[Any, Any]]) -> Any:
-        left = len(rows)
-        frame.children = children = []
-        if not rows:
+    def _children(self, frame: Frame, slot: int, items: list[Any], failure: Failure | None) -> Any:
+        children: list[Frame] = []
+        frame.children = children
+        if not items:
             return True
+        program = self._below.program
+        left = len(items)
 
-        def finished(child: Frame) -> None:
-            nonlocal left
-            left -= 1
-            if left == 0:
-                self._flow.settle(frame, slot, True)
-
-        inputs = self._program.inputs
-        for position, (control, item) in enumerate(rows):
+        def begin() -> None:
+            position = len(children)
             path = (*frame.path, self.index, position)
-            child = Frame(self._program, frame.row, frame.sequence, path, frame.scope, finished)
+            child = Frame(program, frame.row, frame.sequence, path, frame.scope, finished)
             children.append(child)
-            given = {0: control}
-            if self._name in inputs:
-                given[inputs[self._name]] = item
+            given = {0: failure or True}
+            if self._name in program.inputs:
+                given[program.inputs[self._name]] = items[position]
             self._flow.start(child, given)
             for source, target in self._imports.items():
                 self._flow.link(frame, source, child, target)
+
+        def finished(child: Frame) -> None:
+            nonlocal left
+            child.shed(self._below.kept)
+            left -= 1
+            if left == 0:
+                self._flow.settle(frame, slot, True)
+            elif len(children) < len(items):
+                begin()
+
+        while len(children) < len(items) and len(children) < ACTIVE_ITEMS:
+            begin()
         return PENDING
 
 

@@ -22,7 +22,8 @@ class Program:
 
     `needs` counts for each slot the slots it waits for; `initial` holds constants and PENDING; `unresolved` counts the
     slots without a constant. `inputs` are the slots set from outside by name, `imports` those set from a level above,
-    by node id. `ready` are the operators that wait for nothing.
+    by node id. `ready` are the operators that wait for nothing. `also` are steps with effects: their failure counts
+    though nothing reads them. `steps` names the slots of steps, to tell which were skipped.
     """
 
     operators: list[Operator] = field(default_factory=list)
@@ -36,6 +37,7 @@ class Program:
     results: dict[str, int] = field(default_factory=dict)
     ready: tuple[int, ...] = ()
     unresolved: int = 0
+    also: tuple[int, ...] = ()
     steps: tuple[tuple[str, int], ...] = ()
 
 
@@ -43,13 +45,13 @@ class Program:
 class Level:
     """One level of a segment: its program, the slot that says whether the row is still there, and what spreads it.
 
-    `alive` is the last filter (or the control); `also` are steps with effects whose failure is the row's.
+    `alive` is the last filter (or the control). `kept` are the slots that are read after the row has finished.
     """
 
     program: Program
     alive: int
-    also: tuple[int, ...] = ()
     spread: int | None = None
+    kept: frozenset[int] = frozenset()
 
 
 @dataclass(slots=True, kw_only=True)

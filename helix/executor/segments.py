@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from helix.executor.frame import Dataflow, Frame, Scope
-from helix.executor.program import Level, Segment
+from helix.executor.program import Program, Segment
 from helix.executor.values import DROPPED, Failure
 
 # Finished rows that wait for a slower one before them; beyond it no row is admitted.
@@ -42,18 +42,29 @@ class Entry:
 
 
 class Leaving:
-    """A row that leaves a segment: the values that cross the boundary by slot, and the failures that are the row's."""
+    """A row that leaves a segment: the values that cross the boundary by slot, and the failures that are the row's.
 
-    __slots__ = ("failures", "frames", "given", "row", "values")
+    `known` says that the row had failed before it came into the segment.
+    """
+
+    __slots__ = ("failures", "frames", "given", "known", "row", "values")
 
     def __init__(
-        self, row: int, values: list[Any], failures: list[Failure], frames: tuple[Any, ...], given: Any
+        self,
+        row: int,
+        values: list[Any],
+        failures: list[Failure],
+        *,
+        frames: tuple[tuple[Program, Frame], ...] = (),
+        given: dict[str, Any] | None = None,
+        known: bool = False,
     ) -> None:
         self.row = row
         self.values = values
         self.failures = failures
         self.frames = frames
         self.given = given
+        self.known = known
 
 
 class Source(Protocol):
@@ -65,13 +76,18 @@ class Source(Protocol):
 
 
 class Stage:
-    """One segment at work: rows from `source`, `hand_on` receives them in order, `moved` hears that there is room."""
+    """One segment at work: rows from `source`, `hand_on` receives them in order, `moved` hears that there is room.
+
+    `first` says that its rows come from the input table.
+    """
 
     def __init__(
         self,
         segment: Segment,
         flow: Dataflow,
         source: Source,
+        *,
+        first: bool,
         window: int,
         hand_on: Callable[[Leaving], None],
         moved: Callable[[], None],
@@ -80,6 +96,7 @@ class Stage:
         self.scope = Scope()
         self._flow = flow
         self._source = source
+        self._first = first
         self._window = window
         self._hand_on = hand_on
         self._moved = moved
@@ -102,16 +119,28 @@ class Stage:
     def close(self) -> None:
         """Nobody wants the rows any more."""
         self.scope.closed = True
+        self._finished.clear()
 
-    def admit(self) -> None:
-        """Admits rows while there is room."""
-        while (
-            not self.scope.closed
-            and self._active < self._window
-            and self._next - self._due < self._window + _REORDER
-            and (entry := self._source.take()) is not None
-        ):
+    def admit(self) -> bool:
+        """Admits rows while there is room, a window's worth at most: rows that take no call must not hold up the loop.
+
+        Gives whether there may be more to admit at once.
+        """
+        for _ in range(self._window):
+            if (
+                self.scope.closed
+                or self._active >= self._window
+                or self._next - self._due >= self._window + _REORDER
+                or (entry := self._source.take()) is None
+            ):
+                return False
             self._begin(entry)
+        return True
+
+    def flush(self) -> None:
+        """Hands on the finished rows though rows before them are not finished: the run ends here."""
+        for sequence in sorted(self._finished):
+            self._leave(*self._finished.pop(sequence))
 
     def _begin(self, entry: Entry) -> None:
         sequence = self._next
@@ -120,8 +149,13 @@ class Stage:
 
         def finished(frame: Frame) -> None:
             self._active -= 1
-            self._finished[sequence] = (frame, entry)
-            self._release()
+            if sequence != self._due:
+                frame.shed(self.segment.levels[0].kept)
+                entry.inputs = entry.imports = {}
+            if not self.scope.closed:
+                self._finished[sequence] = (frame, entry)
+                self._release()
+            self._moved()
 
         program = self._program
         frame = Frame(program, entry.row, sequence, (), self.scope, finished)
@@ -134,25 +168,34 @@ class Stage:
         self._flow.start(frame, given)
 
     def _release(self) -> None:
-        while self._due in self._finished:
-            frame, entry = self._finished.pop(self._due)
+        while (finished := self._finished.pop(self._due, None)) is not None:
             self._due += 1
-            for leaving in self._leaving(frame, entry, 0, (), []):
-                if not self.scope.closed:
-                    self._hand_on(leaving)
-        self._moved()
+            self._leave(*finished)
+
+    def _leave(self, frame: Frame, entry: Entry) -> None:
+        for leaving in self._leaving(frame, entry, 0, (), []):
+            if self.scope.closed:
+                return
+            self._hand_on(leaving)
 
     def _leaving(
-        self, frame: Frame, entry: Entry, depth: int, frames: tuple[Any, ...], failures: list[Failure]
+        self,
+        frame: Frame,
+        entry: Entry,
+        depth: int,
+        frames: tuple[tuple[Program, Frame], ...],
+        failures: list[Failure],
     ) -> Iterator[Leaving]:
-        level: Level = self.segment.levels[depth]
+        level = self.segment.levels[depth]
         values = frame.values
         if values[level.alive] is DROPPED:
             return
-        failures = failures + [values[slot] for slot in (level.alive, *level.also) if values[slot].__class__ is Failure]
+        decisive = (level.alive, *level.program.also)
+        failures = failures + [values[slot] for slot in decisive if values[slot].__class__ is Failure]
         frames = (*frames, (level.program, frame))
         if depth + 1 < len(self.segment.levels):
             for child in frame.children or ():
                 yield from self._leaving(child, entry, depth + 1, frames, failures)
             return
-        yield Leaving(entry.row, values, failures, frames, entry.given)
+        known = not self._first and entry.control.__class__ is Failure
+        yield Leaving(entry.row, values, failures, frames=frames, given=entry.given, known=known)

@@ -40,12 +40,6 @@ class RunSettings:
         if self.on_bad_row not in ("stop", "keep"):
             raise OptionError(f"on_bad_row is `stop` or `keep`, found `{self.on_bad_row}`")
 
-    def allowed_failures(self, rows: int) -> float | None:
-        """The number of failed rows that a run of so many rows puts up with; None: any."""
-        if self.max_failed is None:
-            return None
-        return self.max_failed * rows / 100 if self.max_failed_percent else self.max_failed
-
 
 def _at_least(least: int, **given: float | None) -> None:
     for name, value in given.items():

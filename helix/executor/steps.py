@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
 
-from helix.canonical import canonical_bytes
-from helix.errors import EngineError, ExecutionError
+from helix.canonical import canonical_text
+from helix.errors import ExecutionError
 from helix.executor.attempts import EngineCaller, ToolCaller
 from helix.executor.calls import Call, Dispatcher, Outcome
-from helix.executor.engines.base import Capabilities, Engine, Message, Request
+from helix.executor.engines.base import Capabilities, Message, Request
 from helix.executor.frame import Dataflow, Frame
 from helix.executor.operators import Operator
 from helix.executor.places import Place
 from helix.executor.prompts import Prompt
 from helix.executor.replies import parse_reply
-from helix.executor.values import PENDING, Failure
+from helix.executor.values import PENDING, Failure, Order
 from helix.logical import Generate, Invoke
 from helix.results import StepReport
 
@@ -31,7 +32,6 @@ class GenerateStep(Operator):
         "_caller",
         "_capabilities",
         "_dispatcher",
-        "_engine",
         "_flow",
         "_lane",
         "_node",
@@ -49,7 +49,6 @@ class GenerateStep(Operator):
         *,
         flow: Dataflow,
         dispatcher: Dispatcher,
-        engine: Engine,
         capabilities: Capabilities,
         lane: str,
         prompt: Prompt,
@@ -61,7 +60,6 @@ class GenerateStep(Operator):
         self._node = node
         self._flow = flow
         self._dispatcher = dispatcher
-        self._engine = engine
         self._capabilities = capabilities
         self._lane = lane
         self._prompt = prompt
@@ -74,10 +72,11 @@ class GenerateStep(Operator):
         try:
             messages = self._prompt.messages(frame.values)
         except ExecutionError as error:
-            return self._given_up(self.failed(frame, error))
+            return self._outcome(self.failed(frame, error))
         count = self._node.sample
         if count == 1:
-            return self._submit(frame, messages, 0, lambda value: self._flow.settle(frame, slot, value))
+            value = self._submit(frame, messages, 0, lambda value: self._flow.settle(frame, slot, self._outcome(value)))
+            return PENDING if value is PENDING else self._outcome(value)
         results: list[Any] = [PENDING] * count
         left = count
 
@@ -86,38 +85,31 @@ class GenerateStep(Operator):
             results[sample] = value
             left -= 1
             if left == 0:
-                self._flow.settle(frame, slot, self._sampled(results))
+                # All replies, or the failure of the first sample that failed.
+                failed = next((value for value in results if value.__class__ is Failure), results)
+                self._flow.settle(frame, slot, self._outcome(failed))
 
         for sample in range(count):
-            value = self._submit(frame, messages, sample, lambda value, n=sample: collect(n, value))
+            value = self._submit(frame, messages, sample, partial(collect, sample))
             if value is not PENDING:
                 collect(sample, value)
         return PENDING
 
-    def _sampled(self, results: list[Any]) -> Any:
-        """All replies, or the failure of the first sample that failed."""
-        return next((value for value in results if value.__class__ is Failure), results)
-
-    def _submit(self, frame: Frame, messages: tuple[Message, ...], sample: int, settle: Any) -> Any:
-        key = self._prompt.key(messages, sample) if self._shared else None
+    def _submit(self, frame: Frame, messages: tuple[Message, ...], sample: int, settle: Callable[[Any], None]) -> Any:
         request = self._prompt.request(messages, frame.row, sample)
         step, order = self.place.name(frame.items), self.place.order(frame.items)
-
-        def make() -> Any:
-            return self._make(frame, request, call)
-
         call = Call(
             step=step,
             order=order,
             priority=(frame.sequence, *frame.path, self.index, sample),
-            key=key,
+            key=self._prompt.key(messages, sample) if self._shared else None,
             lane=self._lane,
-            make=make,
-            settle=lambda outcome: settle(self._value(outcome, call)),
+            make=lambda call: self._make(frame, request, call),
+            settle=lambda outcome: settle(self._value(outcome, step, order)),
             wanted=lambda: not frame.scope.closed,
         )
         outcome = self._dispatcher.submit(call)
-        return PENDING if outcome is None else self._value(outcome, call)
+        return PENDING if outcome is None else self._value(outcome, step, order)
 
     async def _make(self, frame: Frame, request: Request, call: Call) -> Outcome:
         limit = self._capabilities.max_context
@@ -133,37 +125,37 @@ class GenerateStep(Operator):
         if not self._capabilities.counts_tokens:
             return request
         room = limit - (request.max_tokens or 1)
-        try:
-            tokens = await self._engine.count_tokens(request)
-            if tokens <= room:
-                return request
-            if self._shorten is not None:
-                shorter = await self._shorten.fit(self._engine, frame, self._prompt, request, room)
-                if shorter is not None:
-                    self._report.truncated_prompts += 1
-                    return shorter
-        except EngineError:
-            # The count is only a courtesy: the call itself will tell what is wrong with the engine.
+        tokens = await self._caller.count_tokens(request)
+        if tokens is None or tokens <= room:
             return request
+        if self._shorten is not None:
+            shorter = await self._shorten.fit(self._caller.count_tokens, frame, self._prompt, request, room)
+            if shorter is not None:
+                self._report.truncated_prompts += 1
+                return shorter
         wants = f" and {request.max_tokens} for the reply" if request.max_tokens else ""
         message = f"the prompt needs {tokens} tokens{wants}, the model has {limit}"
         return self.failure(frame, "prompt.too_long", message)
 
-    def _value(self, outcome: Outcome, call: Call) -> Any:
+    def _value(self, outcome: Outcome, step: str, order: Order) -> Any:
         """The value of an outcome: each reader gets a fresh object."""
         if outcome.merged:
             self._report.merged += 1
         if outcome.failure is not None:
-            return self._given_up(outcome.failure.at(call.step, call.order))
+            return outcome.failure.at(step, order)
         assert outcome.text is not None
         return parse_reply(outcome.text, self._node.returns, coerce=self._node.coerce)
 
-    def _given_up(self, failure: Failure) -> Any:
-        if not failure.cut_short:
+    def _outcome(self, value: Any) -> Any:
+        """What the step gives: its value, its failure, or null where the step says that errors are null."""
+        if value.__class__ is Failure and not value.cut_short:
             self._report.failed += 1
             if self._node.on_error == "null":
                 return None
-        return failure
+        return value
+
+
+Count = Callable[[Request], Awaitable[int | None]]
 
 
 class Shortener:
@@ -174,7 +166,7 @@ class Shortener:
         self._keep = keep
         self._renders = renders
 
-    async def fit(self, engine: Engine, frame: Frame, prompt: Prompt, request: Request, room: int) -> Request | None:
+    async def fit(self, count: Count, frame: Frame, prompt: Prompt, request: Request, room: int) -> Request | None:
         """The request with the longest part of the input that fits, found by halving; None where nothing fits."""
         text = frame.values[self._slot]
         if not isinstance(text, str):
@@ -184,18 +176,25 @@ class Shortener:
             middle = (low + high) // 2
             cut = text[:middle] if self._keep == "head" else text[len(text) - middle :]
             candidate = self._request(frame, prompt, request, cut)
-            if await engine.count_tokens(candidate) <= room:
+            tokens = None if candidate is None else await count(candidate)
+            if tokens is not None and tokens <= room:
                 best, low = candidate, middle + 1
             else:
                 high = middle - 1
         return best
 
-    def _request(self, frame: Frame, prompt: Prompt, request: Request, cut: str) -> Request:
-        shadow = Frame(frame.program, frame.row, frame.sequence, frame.path, frame.scope, lambda done: None)
+    def _request(self, frame: Frame, prompt: Prompt, request: Request, cut: str) -> Request | None:
+        """The request with the input cut; None where the template does not fit what is left of it."""
+        shadow = Frame(
+            frame.program, frame.row, frame.sequence, frame.path, frame.scope, lambda done: None, frame.items
+        )
         shadow.values = list(frame.values)
         shadow.values[self._slot] = cut
         for slot, operator in self._renders.items():
-            shadow.values[slot] = operator.start(shadow, slot)
+            text = operator.start(shadow, slot)
+            if text.__class__ is Failure:
+                return None
+            shadow.values[slot] = text
         return prompt.request(prompt.messages(shadow.values), request.row, request.sample)
 
 
@@ -235,30 +234,28 @@ class InvokeStep(Operator):
         tool = self._node.tool
         key = None
         if tool.effects in ("pure", "read"):
-            key = canonical_bytes([tool.origin, tool.target, tool.name, tool.query, args])
-
-        async def make() -> Outcome:
-            return await self._caller.make(args, call)
-
+            parts = canonical_text([tool.origin, tool.target, tool.name, tool.query, args])
+            key = parts.encode("utf-8", "surrogatepass")
+        step, order = self.place.name(frame.items), self.place.order(frame.items)
         call = Call(
-            step=self.place.name(frame.items),
-            order=self.place.order(frame.items),
+            step=step,
+            order=order,
             priority=(frame.sequence, *frame.path, self.index),
             key=key,
             lane=self._lane,
-            make=make,
-            settle=lambda outcome: self._flow.settle(frame, slot, self._value(outcome, call)),
+            make=lambda call: self._caller.make(args, call),
+            settle=lambda outcome: self._flow.settle(frame, slot, self._value(outcome, step, order)),
             wanted=lambda: not frame.scope.closed,
         )
         outcome = self._dispatcher.submit(call)
-        return PENDING if outcome is None else self._value(outcome, call)
+        return PENDING if outcome is None else self._value(outcome, step, order)
 
-    def _value(self, outcome: Outcome, call: Call) -> Any:
+    def _value(self, outcome: Outcome, step: str, order: Order) -> Any:
         if outcome.merged:
             self._report.merged += 1
         if outcome.failure is not None:
             if not outcome.failure.cut_short:
                 self._report.failed += 1
-            return outcome.failure.at(call.step, call.order)
+            return outcome.failure.at(step, order)
         assert outcome.text is not None
         return json.loads(outcome.text)

@@ -1,0 +1,160 @@
+"""What the steps of a run call: engines and tools, opened before the first call and closed after the last."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from helix.executor.attempts import EngineCaller, ToolCaller
+from helix.executor.calls import Dispatcher
+from helix.executor.engines.base import Capabilities, Engine
+from helix.executor.frame import Dataflow
+from helix.executor.limits import Limits, Pause
+from helix.executor.operators import Operator
+from helix.executor.places import Place, static_name
+from helix.executor.prompts import Prompt
+from helix.executor.settings import RunSettings
+from helix.executor.steps import GenerateStep, InvokeStep, Shortener
+from helix.executor.tools import RunTool, Threads, open_tool
+from helix.logical import Generate, Invoke, LogicalPlan, Node, Render, every_node
+from helix.results import RunReport, StepReport
+
+# The lanes of calls: each has workers of its own.
+ENGINE_LANE = ""
+TOOL_LANE = "tools"
+TOOLS_AT_ONCE = 8
+
+OpenEngine = Callable[[str | None], Engine]
+
+
+class Equipment:
+    """The engines and tools of one run, and the operators that call them.
+
+    `open_engine` gives the engine at an address of the workflow (None: the run's own). `callables` are the functions of
+    python tools by name, `folder` is where relative databases lie, `model` overrides the model of every step.
+    """
+
+    def __init__(
+        self,
+        settings: RunSettings,
+        report: RunReport,
+        limits: Limits,
+        flow: Dataflow,
+        *,
+        open_engine: OpenEngine,
+        callables: Mapping[str, Callable[..., Any]],
+        folder: Path | None,
+        model: str | None,
+    ) -> None:
+        self._settings = settings
+        self._report = report
+        self._limits = limits
+        self._flow = flow
+        self._open_engine = open_engine
+        self._callables = callables
+        self._folder = folder
+        self._model = model
+        self._engines: dict[str | None, Engine] = {}
+        self._capabilities: dict[int, Capabilities] = {}
+        # By the engine's own name: two addresses that lead to one server share its pauses and its lane.
+        self._pauses: dict[str, Pause] = {}
+        self._tools: dict[str, RunTool] = {}
+        self._threads = Threads()
+        self.dispatcher = Dispatcher(
+            {ENGINE_LANE: settings.concurrency, TOOL_LANE: TOOLS_AT_ONCE}, merge=settings.merge
+        )
+
+    async def open(self, plan: LogicalPlan) -> None:
+        """Opens all that the plan calls. Raises OptionError or EngineError for what is missing."""
+        for node in every_node(plan.sink):
+            if isinstance(node, Generate | Invoke):
+                self._report.steps.setdefault(static_name(node.step), StepReport())
+            if isinstance(node, Generate) and node.model.engine not in self._engines:
+                await self._open(node.model.engine)
+            elif isinstance(node, Invoke) and node.tool.name not in self._tools:
+                made = open_tool(node.tool, self._callables, self._folder, self._threads)
+                self._tools[node.tool.name] = made
+
+    async def _open(self, address: str | None) -> None:
+        engine = self._open_engine(address)
+        # Kept before it is opened, so that one that failed to open is closed again.
+        self._engines[address] = engine
+        self._pauses.setdefault(engine.name, Pause())
+        if id(engine) not in self._capabilities:
+            self._capabilities[id(engine)] = await engine.open(concurrency=self._settings.concurrency)
+
+    async def close(self) -> None:
+        """Closes engines and tools; safe to call at any time."""
+        for tool in self._tools.values():
+            tool.close()
+        self._threads.close()
+        engines = {id(engine): engine for engine in self._engines.values()}
+        self._engines = {}
+        for engine in engines.values():
+            # What an engine found out on the way, such as a schema that it refused.
+            notes = self._report.notes
+            notes += [note for note in getattr(engine, "notes", ()) if note not in notes]
+            await engine.close()
+
+    def operator(
+        self, node: Node, index: int, place: Place, slots: Mapping[str, int], operators: list[Operator]
+    ) -> Operator:
+        """The operator of a node that calls. `operators` are those of its program so far."""
+        if isinstance(node, Invoke):
+            return self._invoke(node, index, place, slots)
+        assert isinstance(node, Generate)
+        engine = self._engines[node.model.engine]
+        report = self._report.steps[static_name(node.step)]
+        caller = EngineCaller(
+            engine,
+            self._pauses[engine.name],
+            self._limits,
+            report,
+            attempts=node.attempts or self._settings.attempts,
+            timeout=node.timeout or self._settings.call_timeout,
+            reask=node.reask,
+            returns=node.returns,
+            coerce=node.coerce,
+        )
+        return GenerateStep(
+            index,
+            place,
+            node,
+            flow=self._flow,
+            dispatcher=self.dispatcher,
+            capabilities=self._capabilities[id(engine)],
+            lane=ENGINE_LANE if len(self._pauses) == 1 else f"engine {engine.name}",
+            prompt=Prompt(node, slots, self._model),
+            caller=caller,
+            report=report,
+            shorten=_shortener(node, slots, operators),
+        )
+
+    def _invoke(self, node: Invoke, index: int, place: Place, slots: Mapping[str, int]) -> Operator:
+        report = self._report.steps[static_name(node.step)]
+        tool = node.tool
+        return InvokeStep(
+            index,
+            place,
+            node,
+            args=tuple(slots[arg.id] for arg in node.args),
+            flow=self._flow,
+            dispatcher=self.dispatcher,
+            lane=f"{TOOL_LANE} {tool.lane}" if tool.lane else TOOL_LANE,
+            caller=ToolCaller(
+                self._tools[tool.name], self._limits, report, tool.timeout or self._settings.call_timeout
+            ),
+            report=report,
+        )
+
+
+def _shortener(node: Generate, slots: Mapping[str, int], operators: list[Operator]) -> Shortener | None:
+    """What cuts the prompts of a step that has `on_overflow`."""
+    if node.on_overflow is None:
+        return None
+    value = node.on_overflow.value
+    contents = [content for part in node.prompt for content in part.content]
+    shown = [content for content in contents if isinstance(content, Render) and value in content.args]
+    renders = {slots[content.id]: operators[slots[content.id]] for content in shown}
+    return Shortener(slots[value.id], node.on_overflow.keep, renders)

@@ -1,0 +1,98 @@
+"""Rows that have passed the last segment to rows of the result: columns in their order, and the row's error."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from helix.errors import InputError
+from helix.executor.segments import Leaving
+from helix.executor.tables import RowSink
+from helix.executor.values import Failure
+from helix.logical import Project, Scan, Sink
+from helix.results import RunReport
+
+KEPT_ERRORS = 20
+
+
+class Writer:
+    """Writes the result, and notes failed rows in the report. `exports` are the slots of the sink's columns."""
+
+    def __init__(self, sink: Sink, exports: Mapping[str, int], target: RowSink, report: RunReport) -> None:
+        self._target = target
+        self._report = report
+        # Each column with its slot, and the input column that it is, if it is one: a failed row shows what came in.
+        self._columns = [
+            (name, exports[name], value.field if isinstance(value, Project) and isinstance(value.source, Scan) else "")
+            for name, value in sink.columns
+        ]
+
+    def write(self, leaving: Leaving) -> bool:
+        """Writes a row; gives whether it has failed. An interrupted run leaves out what was cut short."""
+        failures = list(leaving.failures)
+        given = leaving.given or {}
+        out: dict[str, Any] = {"_row": leaving.row}
+        for name, slot, column in self._columns:
+            value = leaving.values[slot]
+            if value.__class__ is Failure:
+                failures.append(value)
+                value = given.get(column)
+            out[name] = value
+        if self._report.interrupted and any(failure.cut_short for failure in failures):
+            return False
+        first = min(failures, key=lambda failure: failure.order) if failures else None
+        unwritable = self._put(out, first, leaving)
+        self._report.output_rows += 1
+        if first is None and unwritable is None:
+            return False
+        self._note(leaving.row, first or unwritable)
+        return True
+
+    def _put(self, out: dict[str, Any], failure: Failure | None, leaving: Leaving) -> Failure | None:
+        """Writes the row. A value that the format cannot hold is left out, and is the row's failure if it has none."""
+        unwritable: Failure | None = None
+        for _ in range(len(self._columns) + 1):
+            if failure is not None or unwritable is not None:
+                out["_error"] = _error(failure or unwritable, leaving)
+            try:
+                self._target.write(out)
+                return unwritable
+            except InputError as error:
+                column = str(error.column)
+                names = [column] if column in out and column != "_row" else [name for name, _, _ in self._columns]
+                out.update(dict.fromkeys(names))
+                unwritable = unwritable or Failure("schema", error.message, step=names[0] if names else "")
+        self._target.write(out)
+        return unwritable
+
+    def _note(self, row: int, failure: Failure | None) -> None:
+        assert failure is not None
+        report = self._report
+        report.failed_rows += 1
+        if len(report.errors) < KEPT_ERRORS:
+            report.errors.append((row, failure.step, failure.kind, failure.message))
+        if failure.traceback:
+            report.tracebacks.setdefault(failure.step, failure.traceback)
+
+
+def _error(failure: Failure | None, leaving: Leaving) -> dict[str, Any]:
+    assert failure is not None
+    skipped: dict[str, None] = {}
+    for program, frame in leaving.frames:
+        for name, slot in program.steps:
+            value = frame.values[slot]
+            if value.__class__ is Failure and not _is_own(value.step, name):
+                skipped[name] = None
+    return {
+        "step": failure.step or None,
+        "kind": failure.kind,
+        "message": failure.message,
+        "attempts": failure.attempts,
+        "skipped": list(skipped),
+        "raw": failure.raw,
+    }
+
+
+def _is_own(failed: str, step: str) -> bool:
+    """Whether a failure with this step's name began in the step itself, or in an item of it."""
+    return failed == step or failed.startswith((f"{step}[", f"{step}."))
