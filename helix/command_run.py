@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
+from math import isfinite
 from typing import Any
 
 from helix.api import Prepared
@@ -12,11 +13,12 @@ from helix.dsl import Workflow
 from helix.errors import OptionError
 from helix.executor.settings import RunSettings
 from helix.executor.tables import ScanReport
-from helix.progress import Progress, clean, count
+from helix.progress import Progress, count, say
 from helix.results import RunReport
 
 WELL, WRONG, FAILED, INTERRUPTED = 0, 2, 3, 130
 SHOWN_ERRORS = 5
+SHOWN_TRACEBACKS = 3
 
 
 def run_command(
@@ -62,12 +64,18 @@ def run_command(
     if not quiet:
         for warning in prepared.bound.warnings:
             speaker.say(f"warning: {warning.message}" + (f" ({warning.span})" if warning.span else ""))
-    scanned = prepared.scan()
+    try:
+        scanned = prepared.scan()
+    except BaseException:
+        prepared.source.close()
+        raise
     speaker.input(scanned)
-    return asyncio.run(_run(prepared, scanned, speaker))
+    on_terminal = target == "-" and sys.stdout is not None and sys.stdout.isatty()
+    progress = Progress(scanned.rows, quiet=quiet, bar=not on_terminal)
+    return asyncio.run(_run(prepared, progress, speaker))
 
 
-async def _run(prepared: Prepared, scanned: ScanReport, speaker: _Speaker) -> int:
+async def _run(prepared: Prepared, progress: Progress, speaker: _Speaker) -> int:
     task = asyncio.current_task()
     assert task is not None
     presses = 0
@@ -85,7 +93,6 @@ async def _run(prepared: Prepared, scanned: ScanReport, speaker: _Speaker) -> in
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop)
-    progress = Progress(scanned.rows, quiet=speaker.quiet)
     try:
         with progress:
             result = await prepared.run(progress=progress.update, started=progress.start)
@@ -106,7 +113,7 @@ def _partial(prepared: Prepared) -> str:
 def _exit_code(report: RunReport) -> int:
     if report.interrupted:
         return INTERRUPTED
-    if report.fatal and report.output_rows == report.failed_rows:
+    if report.nothing_done:
         return WRONG
     return FAILED if report.stopped is not None or report.failed_rows else WELL
 
@@ -118,9 +125,9 @@ class _Speaker:
         self.quiet = quiet
 
     def say(self, text: str, *, always: bool = False) -> None:
-        """One line. Control characters in it, which a model or a table may have put there, are not sent on."""
+        """One message; an error is said even where the run is to be quiet."""
         if always or not self.quiet:
-            print(clean(text), file=sys.stderr, flush=True)
+            say(text)
 
     def input(self, scanned: ScanReport) -> None:
         """What is wrong with the input, before the first call."""
@@ -134,16 +141,25 @@ class _Speaker:
 
     def report(self, report: RunReport) -> None:
         """The closing words: what was done, what failed, why it ended early."""
+        if report.reader_gone:
+            return
+        if report.nothing_done:
+            self.say(f"error: {report.stopped}", always=True)
+            return
         for row, step, kind, message in report.errors[:SHOWN_ERRORS]:
             where = f", step {step}" if step else ""
             self.say(f"row {row}{where}: {kind}: {message}")
         if report.failed_rows > SHOWN_ERRORS:
             self.say(f"... {count(report.failed_rows, 'row')} failed in all; `_error` in the result says why")
+        for step, trace in list(report.tracebacks.items())[:SHOWN_TRACEBACKS]:
+            self.say(f"traceback of step {step}:\n{trace.rstrip()}")
         for note in report.notes:
             self.say(f"note: {note}")
         for step, figures in report.steps.items():
             if figures.truncated_prompts:
                 self.say(f"note: {count(figures.truncated_prompts, 'prompt')} of step {step} cut to fit the model")
+            if figures.cut_replies:
+                self.say(f"note: {count(figures.cut_replies, 'text')} of step {step} ended at max_tokens")
         if report.stopped is not None:
             self.say(f"stopped early: {report.stopped}", always=report.fatal)
         parts = [count(report.output_rows, "row")]
@@ -167,7 +183,9 @@ def _failures(text: str | None) -> tuple[float | None, bool]:
     try:
         number = float(text.removesuffix("%"))
     except ValueError:
-        raise OptionError(f"--max-failed takes a number of rows or a share such as 5%, found `{text}`") from None
+        number = float("nan")
+    if not isfinite(number):
+        raise OptionError(f"--max-failed takes a number of rows or a share such as 5%, found `{text}`")
     return number, text.endswith("%")
 
 

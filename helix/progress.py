@@ -4,18 +4,37 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import suppress
 from types import TracebackType
 from typing import Any
+from unicodedata import category
 
 from helix.results import RunReport
 
 # Where nobody watches a bar, a line after so many seconds is enough.
 LINE_EVERY = 15.0
 
+# Control characters, format marks that reorder text, halves of characters, line and paragraph separators.
+_HIDDEN = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
+
+
+_KEPT = "\n\t\u200c\u200d"
+
 
 def clean(text: str) -> str:
-    """Text without control characters: what a model wrote must not move the cursor or colour the terminal."""
-    return "".join(char if char.isprintable() or char == "\n" else "?" for char in text)
+    """Text without control characters: what a model wrote must not move the cursor or colour the terminal.
+
+    Line breaks, tabs and the joiners that emoji and some scripts are written with stay.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(char if char in _KEPT or category(char) not in _HIDDEN else "?" for char in text)
+
+
+def say(text: str) -> None:
+    """One message on standard error, cleaned. If nobody reads there any more, the run goes on all the same."""
+    with suppress(OSError, ValueError):
+        print(clean(text), file=sys.stderr, flush=True)
 
 
 def count(number: int, noun: str) -> str:
@@ -24,11 +43,15 @@ def count(number: int, noun: str) -> str:
 
 
 class Progress:
-    """Shows the report of a run as it grows. `start` is called when the engine is ready."""
+    """Shows the report of a run as it grows. `start` is called when the engine is ready.
 
-    def __init__(self, rows: int, *, quiet: bool) -> None:
+    `bar` allows a live bar; it must be off where results go to the same terminal.
+    """
+
+    def __init__(self, rows: int, *, quiet: bool, bar: bool = True) -> None:
         self._rows = rows
         self._quiet = quiet
+        self._live = bar
         self._bar: Any = None
         self._task: Any = None
         self._began = time.monotonic()
@@ -40,7 +63,7 @@ class Progress:
     def start(self) -> None:
         """Shows the bar."""
         self._began = self._last = time.monotonic()
-        if self._quiet or not sys.stderr.isatty():
+        if self._quiet or not self._live or not sys.stderr.isatty():
             return
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -70,7 +93,7 @@ class Progress:
             self._last = time.monotonic()
             seconds = self._last - self._began
             figures = f"{report.done_rows:,} of {count(self._rows, 'row')}, {self._figures(report)}"
-            print(f"{figures}, {seconds:.0f} s", file=sys.stderr, flush=True)
+            say(f"{figures}, {seconds:.0f} s")
 
     def _figures(self, report: RunReport) -> str:
         failed = f", {report.failed_rows:,} failed" if report.failed_rows else ""
