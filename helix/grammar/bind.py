@@ -68,13 +68,23 @@ def bind(
     `modules` holds sub-workflows that are not files, by the path that their `use` names. Raises SourceErrors with every
     mistake found.
     """
+    try:
+        return _bind(workflow, folder, overrides or {}, modules or {})
+    except RecursionError:
+        message = "the workflow is nested too deeply"
+        raise SourceErrors([BindError(message, workflow.span, "give parts of it steps of their own")]) from None
+
+
+def _bind(
+    workflow: Workflow, folder: Path | None, overrides: Mapping[str, str], modules: Mapping[str, Workflow]
+) -> Bound:
     context = Context(
         folder=folder,
         root=folder,
-        modules=modules or {},
+        modules=modules,
         errors=[],
         warnings=[],
-        overrides=dict(overrides or {}),
+        overrides=dict(overrides),
     )
     no_scope = Scope(rows=Scan(columns=()), names={}, taken={})
     inputs = columns(context, no_scope, workflow.params, "input `{}`")

@@ -51,6 +51,7 @@ from helix.syntax import Repeat as RepeatSyntax
 from helix.types import JSON, ListOf, Optional, Table, Type, join, optional, required
 
 MAX_ROUNDS = 1000
+MAX_ARMS = 100
 
 
 def bind_statements(
@@ -238,6 +239,9 @@ def _bind_for(context: Context, scope: Scope, loop: For, name: str) -> Value:
 
 
 def _bind_if(context: Context, scope: Scope, branch: If) -> None:
+    if len(branch.arms) > MAX_ARMS:
+        context.error(BindError(f"an `if` has at most {MAX_ARMS} conditions, found {len(branch.arms)}", branch.span))
+        branch = replace(branch, arms=branch.arms[:1])
     names = dict(assigned_names((branch,)))
     for name, span in names.items():
         scope.claim(context, name, span)
