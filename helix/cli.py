@@ -228,6 +228,25 @@ def run(file: str, source: str | None, target: str, constants: tuple[str, ...], 
     return run_command(_load(file), source, target, constants=_constants(constants), quiet=quiet, **options)
 
 
+@cli.command()
+@click.argument("file")
+@click.option("--rows", "-n", type=click.IntRange(0), default=20, show_default=True, help="How many rows to show.")
+@click.option("--columns", metavar="A,B", help="Only these columns, in this order.")
+@click.option("--input-format", metavar="FORMAT", help="jsonl, json, csv, tsv, parquet or arrow, whatever the suffix.")
+@click.option("--width", type=click.IntRange(40), help="Columns to fit into (default: those of the terminal).")
+@click.option("--cell", type=click.IntRange(1), default=200, show_default=True, help="Characters of a value to show.")
+def show(file: str, **options: Any) -> None:
+    """Print the first rows of a table FILE: a result, or any input; `-` is standard input.
+
+    \b
+    helix show replies.parquet
+    helix run support.helix -i tickets.jsonl | helix show -
+    """
+    from helix.preview import show_command
+
+    show_command(file, **options)
+
+
 def _load(file: str) -> Workflow:
     """The workflow that a file holds: a `.helix` file, or a Python file with one workflow in it, `file.py[:name]`."""
     from helix import api
