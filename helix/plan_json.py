@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Mapping
-from dataclasses import MISSING, fields
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any
 
 from helix import expr, logical, schema, template
@@ -206,12 +206,15 @@ class _Reader:
             known = [each.__name__ for each in _OPERATORS]
             raise PlanError(f"node {place}: unknown operator {_unknown(entry.operator, known)}")
         try:
-            values = self._fields(kind, entry.fields, where, 0)
+            node = self._build(self._record(kind, entry.fields, where))
+            extra: dict[str, Any] = {"span": _span(entry.span, sources, where)}
             if entry.label is not None and issubclass(kind, logical.Value):
-                values["label"] = entry.label
-            node = kind(**values, span=_span(entry.span, sources, where))
+                extra["label"] = entry.label
+            node = replace(node, **extra)
         except RecursionError:
             raise PlanError(f"{where} is nested too deeply") from None
+        except UnicodeEncodeError:
+            raise PlanError(f"{where}: a text holds half a character (a lone surrogate)") from None
         except (ValueError, TypeError) as error:
             raise PlanError(f"{where}: {error}") from None
         assert isinstance(node, Node)
@@ -231,29 +234,50 @@ class _Reader:
         if self._expanded[node.id] > MAX_EXPANDED or self._nesting[node.id] > MAX_NESTING:
             raise PlanError(f"{where} holds too many sub-plans")
 
-    def _fields(self, kind: type, given: Mapping[str, Any], where: str, depth: int) -> dict[str, Any]:
+    def _record(self, kind: type, given: Mapping[str, Any], where: str) -> _Open:
+        """A record to be made of fields that are still to be read."""
         wanted = {each.name: each for each in fields(kind) if each.init and each.name not in logical.UNHASHED}
-        hints = _hints(kind)
-        values: dict[str, Any] = {}
-        for name, value in given.items():
+        for name in given:
             if name not in wanted:
                 raise PlanError(f"{where}: unknown field {_unknown(name, list(wanted))}")
-            values[name] = self._decode(hints[name], value, f"{where}.{name}", depth + 1)
         for name, each in wanted.items():
-            if name not in values and each.default is MISSING:
+            if name not in given and each.default is MISSING:
                 raise PlanError(f"{where}: field `{name}` is missing")
-        return values
+        hints = _hints(kind)
+        parts = [(hints[name], value, f"{where}.{name}") for name, value in given.items()]
+        return _Open(lambda values: kind(**dict(zip(given, values, strict=True))), parts)
 
-    def _decode(self, hint: Any, value: Any, where: str, depth: int) -> Any:
-        """A JSON value as what the annotation of a field says, or a PlanError."""
-        self._values += 1
-        if depth > MAX_DEPTH or self._values > MAX_VALUES:
-            raise PlanError(f"{where}: the plan is {'nested too deeply' if depth > MAX_DEPTH else 'too large'}")
+    def _build(self, opened: _Open) -> Any:
+        """What an open value becomes, its parts first. Not recursive: a file may be nested as deeply as it likes."""
+        stack = [opened]
+        while True:
+            top = stack[-1]
+            if len(top.values) < len(top.parts):
+                hint, value, where = top.parts[len(top.values)]
+                self._values += 1
+                if len(stack) > MAX_DEPTH:
+                    raise PlanError(f"{where[:80]}...: the plan is nested too deeply")
+                if self._values > MAX_VALUES:
+                    raise PlanError(f"{where}: the plan is too large")
+                read = self._read(hint, value, where)
+                if isinstance(read, _Open):
+                    stack.append(read)
+                else:
+                    top.values.append(read)
+                continue
+            made = top.make(top.values)
+            stack.pop()
+            if not stack:
+                return made
+            stack[-1].values.append(made)
+
+    def _read(self, hint: Any, value: Any, where: str) -> Any:
+        """A JSON value as what the annotation of a field says: ready, or open where it has parts."""
         origin = typing.get_origin(hint)
         if hint is Any:
-            return self._json(value, where, depth)
+            return _json(value, where)
         if origin is tuple:
-            return self._tuple(typing.get_args(hint), value, where, depth)
+            return _tuple(typing.get_args(hint), value, where)
         if origin is typing.Literal:
             allowed = typing.get_args(hint)
             if not isinstance(value, str) or value not in allowed:
@@ -261,25 +285,15 @@ class _Reader:
             return value
         accepted = typing.get_args(hint) if origin in (typing.Union, types.UnionType) else (hint,)
         if isinstance(value, Mapping):
-            return self._object(accepted, value, where, depth)
+            return self._object(accepted, value, where)
         if any(each in (str, int, float, bool, type(None)) and type(value) is each for each in accepted):
             return value
         for each in accepted:
             if typing.get_origin(each) in (tuple, typing.Literal):
-                return self._decode(each, value, where, depth)
+                return self._read(each, value, where)
         raise PlanError(f"{where}: expected {_expected(accepted)}, found {kinds.found(value)}")
 
-    def _tuple(self, items: tuple[Any, ...], value: Any, where: str, depth: int) -> tuple[Any, ...]:
-        many = len(items) == 2 and items[1] is Ellipsis
-        if not isinstance(value, list) or not (many or len(value) == len(items)):
-            size = "" if many else f" of {len(items)}"
-            raise PlanError(f"{where}: expected a list{size}, found {kinds.found(value)}")
-        made = []
-        for place, item in enumerate(value):
-            made.append(self._decode(items[0 if many else place], item, f"{where}[{place}]", depth + 1))
-        return tuple(made)
-
-    def _object(self, accepted: tuple[Any, ...], value: Mapping[str, Any], where: str, depth: int) -> Any:
+    def _object(self, accepted: tuple[Any, ...], value: Mapping[str, Any], where: str) -> Any:
         """A reference to an earlier operator (`$`), or a record with its class (`@`)."""
         if value.keys() == {"$"}:
             place = value["$"]
@@ -297,28 +311,44 @@ class _Reader:
             raise PlanError(f"{where}: unknown class {_unknown(str(name), known)}")
         if not any(isinstance(each, type) and issubclass(kind, each) for each in accepted):
             raise PlanError(f"{where}: expected {_expected(accepted)}, found {name}")
-        rest = {key: item for key, item in value.items() if key != "@"}
-        return kind(**self._fields(kind, rest, where, depth))
+        return self._record(kind, {key: item for key, item in value.items() if key != "@"}, where)
 
-    def _json(self, value: Any, where: str, depth: int) -> Any:
-        if isinstance(value, Mapping):
-            pairs = value.get("map")
-            if value.keys() != {"map"} or not isinstance(pairs, list):
-                raise PlanError(f"{where}: expected a JSON value, found {kinds.found(dict(value))}")
-            made: dict[str, Any] = {}
-            for pair in pairs:
-                if not isinstance(pair, list) or len(pair) != 2 or not isinstance(pair[0], str) or pair[0] in made:
-                    raise PlanError(f"{where}: expected a field and its value, found {kinds.found(pair)}")
-                made[pair[0]] = self._decode(Any, pair[1], f"{where}.{_shown(pair[0])}", depth + 1)
-            return made
-        if isinstance(value, list):
-            items = []
-            for place, item in enumerate(value):
-                items.append(self._decode(Any, item, f"{where}[{place}]", depth + 1))
-            return items
-        if value is None or isinstance(value, str | int | float | bool):
-            return value
-        raise PlanError(f"{where}: {type(value).__name__} is not a JSON value")
+
+@dataclass(slots=True)
+class _Open:
+    """A value whose parts are still to be read: how it is made of them, and each with its annotation and its place."""
+
+    make: Callable[[list[Any]], Any]
+    parts: list[tuple[Any, Any, str]]
+    values: list[Any] = field(default_factory=list)
+
+
+def _tuple(items: tuple[Any, ...], value: Any, where: str) -> _Open:
+    many = len(items) == 2 and items[1] is Ellipsis
+    if not isinstance(value, list) or not (many or len(value) == len(items)):
+        size = "" if many else f" of {len(items)}"
+        raise PlanError(f"{where}: expected a list{size}, found {kinds.found(value)}")
+    hints = [items[0]] * len(value) if many else items
+    parts = [(hint, item, f"{where}[{place}]") for place, (hint, item) in enumerate(zip(hints, value, strict=True))]
+    return _Open(tuple, parts)
+
+
+def _json(value: Any, where: str) -> Any:
+    if isinstance(value, Mapping):
+        pairs = value.get("map")
+        if value.keys() != {"map"} or not isinstance(pairs, list):
+            raise PlanError(f"{where}: expected a JSON value, found {kinds.found(dict(value))}")
+        for pair in pairs:
+            if not isinstance(pair, list) or len(pair) != 2 or not isinstance(pair[0], str):
+                raise PlanError(f"{where}: expected a field and its value, found {kinds.found(pair)}")
+        names = [name for name, _ in pairs]
+        parts = [(Any, item, f"{where}.{_shown(name)}") for name, item in pairs]
+        return _Open(lambda values: dict(zip(names, values, strict=True)), parts)
+    if isinstance(value, list):
+        return _Open(list, [(Any, item, f"{where}[{place}]") for place, item in enumerate(value)])
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    raise PlanError(f"{where}: {type(value).__name__} is not a JSON value")
 
 
 def _check_blocks(node: logical.Render, where: str) -> None:
