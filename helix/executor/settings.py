@@ -43,5 +43,6 @@ class RunSettings:
 
 def _at_least(least: int, **given: float | None) -> None:
     for name, value in given.items():
-        if value is not None and value < least:
+        # Written so that NaN, which is neither below nor above, is refused too.
+        if value is not None and not value >= least:
             raise OptionError(f"{name} must be at least {least}, found {value}")

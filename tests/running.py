@@ -1,0 +1,119 @@
+"""Runs workflows in tests: in process on the scripted engine, and the command in a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import helix
+from helix.dsl import Workflow
+from helix.executor.engines.scripted import ScriptedEngine
+from helix.results import RunReport
+
+# A run that hangs is a failed test, not a stuck one.
+PATIENCE = 30.0
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@dataclass(kw_only=True)
+class Ran:
+    """A finished run: its rows, its report, and the engine with its log."""
+
+    rows: list[dict[str, Any]]
+    report: RunReport
+    engine: Any
+
+    def column(self, name: str) -> list[Any]:
+        """The values of one column."""
+        return [row[name] for row in self.rows]
+
+    @property
+    def errors(self) -> list[tuple[str, str] | None]:
+        """For each row the kind and the step of its error."""
+        return [None if row["_error"] is None else (row["_error"]["kind"], row["_error"]["step"]) for row in self.rows]
+
+    def calls(self, step: str) -> list[str]:
+        """The last user message of each request of a step, in the order of arrival."""
+        return [user_text(request) for request in self.engine.requests if request.step == step]
+
+
+def user_text(request: Any) -> str:
+    """The last user message of a request."""
+    return str(next((m.content for m in reversed(request.messages) if m.role == "user"), ""))
+
+
+def run(
+    workflow: str | Workflow,
+    rows: Any = None,
+    *,
+    rules: Sequence[Mapping[str, Any]] = (),
+    reply: Any = None,
+    engine: Any = None,
+    folder: str | Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Ran:
+    """Runs a workflow, or the text of one, to its end; nothing may be left running behind it."""
+    made = engine or ScriptedEngine(rules, reply=reply, **(settings or {}))
+    subject = helix.loads(workflow, folder=folder) if isinstance(workflow, str) else workflow
+
+    async def main() -> Any:
+        result = await asyncio.wait_for(subject.arun(rows, engine=made, **options), PATIENCE)
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        assert not left, f"left running: {left}"
+        return result
+
+    result = asyncio.run(main())
+    kept = result.rows if result.path is None else []
+    return Ran(rows=kept, report=result.report, engine=made)
+
+
+def command(
+    *args: str | Path,
+    cwd: str | Path | None = None,
+    input: str | bytes | None = None,
+    env: Mapping[str, str] | None = None,
+    timeout: float = PATIENCE,
+) -> subprocess.CompletedProcess[str]:
+    """Runs `helix` in a process of its own and waits for it."""
+    data = input.encode() if isinstance(input, str) else input
+    done = subprocess.run(
+        arguments(*args), cwd=cwd, input=data, env=environment(env), capture_output=True, timeout=timeout, check=False
+    )
+    return subprocess.CompletedProcess(
+        done.args, done.returncode, done.stdout.decode("utf-8"), done.stderr.decode("utf-8", "replace")
+    )
+
+
+def start(*args: str | Path, cwd: str | Path | None = None, **options: Any) -> subprocess.Popen[bytes]:
+    """Starts `helix` in a process of its own, its output in pipes."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
+    return subprocess.Popen(arguments(*args), cwd=cwd, env=environment(None), **pipes)
+
+
+def arguments(*args: str | Path) -> list[str]:
+    """The command line of `helix` as it is run in tests."""
+    return [sys.executable, "-m", "helix", *map(str, args)]
+
+
+def environment(more: Mapping[str, str] | None) -> dict[str, str]:
+    """The environment of a command: this one's, with the package on the path and no settings of Helix."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("HELIX_")}
+    return {**kept, "PYTHONPATH": str(ROOT), **(more or {})}
+
+
+def lines(text: str) -> list[dict[str, Any]]:
+    """The rows of JSON Lines."""
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def jsonl(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows as JSON Lines."""
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
