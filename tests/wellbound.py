@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from hypothesis import strategies as st
+from values import values
 
 from helix.types import (
     BOOL,
@@ -93,27 +94,6 @@ def rows_for(subject: WellBound, *, max_size: int = 4) -> st.SearchStrategy[list
     columns = [_cells(name, kind, defaulted) for name, kind, defaulted in subject.inputs]
     row = st.tuples(*columns).map(lambda cells: {name: value for cell in cells for name, value in cell.items()})
     return st.lists(row, max_size=max_size)
-
-
-def values(kind: Type) -> st.SearchStrategy[Any]:
-    """JSON values of a type; texts are never blank."""
-    match kind:
-        case Optional(inner):
-            return st.none() | values(inner)
-        case ListOf(item):
-            return st.lists(values(item), max_size=3)
-        case Choice(labels):
-            return st.sampled_from(labels)
-        case Record(fields):
-            return st.fixed_dictionaries({name: values(each) for name, each in fields})
-    scalars: dict[Type, st.SearchStrategy[Any]] = {
-        TEXT: st.sampled_from(["red", "bug report", "a, b, c", "42", "{{ x }}", "ไทย", "long " * 5]),
-        INT: st.integers(-3, 40),
-        FLOAT: st.sampled_from([0.0, -1.5, 0.25, 1e9, 3.0]),
-        BOOL: st.booleans(),
-    }
-    anything = st.one_of(st.none(), st.integers(-3, 3), st.just("x"), st.just([1, "a"]), st.just({"a": 1}))
-    return scalars.get(kind, anything)
 
 
 def _cells(name: str, kind: Type, defaulted: bool) -> st.SearchStrategy[dict[str, Any]]:

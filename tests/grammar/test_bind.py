@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
-
 import records
+
 from helix.errors import SourceErrors
 from helix.grammar.bind import bind
 from helix.grammar.parse import parse
