@@ -1,4 +1,4 @@
-"""What bounds all calls of a run together: sleeps that end with the run, pauses that grow, times that are told apart."""
+"""What bounds all calls of a run together: sleeps that end with the run, pauses that grow, times, budgets."""
 
 from __future__ import annotations
 
