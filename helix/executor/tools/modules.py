@@ -38,8 +38,8 @@ def load_function(target: str, folders: Iterable[Path]) -> Callable[..., Any]:
         known = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
         help = name_help(attribute, known, "functions there")
         raise OptionError(f"`{path.name}` has no function `{attribute}`; {help}")
-    # A function decorated as a tool in Python keeps the plain function underneath.
-    plain: Callable[..., Any] = inspect.unwrap(function)
+    # A function decorated as a tool in Python keeps one over JSON values for runs.
+    plain: Callable[..., Any] = getattr(function, "json_function", None) or inspect.unwrap(function)
     return plain
 
 
