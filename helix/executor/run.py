@@ -67,6 +67,7 @@ class Run:
         self._dispatcher = self._equipment.dispatcher
         self._stages: list[Stage] = []
         self._boundaries: list[Boundary] = []
+        self._complete: set[int] = set()
         self._writer: Writer | None = None
         self._rows = _Rows(self)
         self._window = 2 * settings.concurrency + 16
@@ -146,13 +147,13 @@ class Run:
         if self._over is None or self._over.done():
             return
         try:
-            self._pass_on()
-            more = False
+            more = self._pass_on()
             if not self.report.nothing_done:
                 for number in reversed(range(len(self._stages))):
                     backlog = self._boundaries[number].backlog if number < len(self._boundaries) else 0
                     if backlog < self._window:
                         more |= self._stages[number].admit()
+            more |= self._pass_on()
             if self._sink.broken and not self.report.reader_gone:
                 self.report.reader_gone = True
                 self._stop("nobody reads the output any more")
@@ -163,17 +164,21 @@ class Run:
         except Exception as error:
             self._over.set_exception(error)
 
-    def _pass_on(self) -> None:
-        """Closes what nobody wants rows of, and tells boundaries that they have all their rows."""
+    def _pass_on(self) -> bool:
+        """Closes what nobody wants rows of, and tells boundaries that they have all their rows; whether any has now."""
         for number in reversed(range(len(self._boundaries))):
             if self._boundaries[number].full:
                 for stage in self._stages[: number + 1]:
                     stage.close()
                 break
-        for boundary, stage in zip(self._boundaries, self._stages, strict=False):
+        told = False
+        for number, boundary in enumerate(self._boundaries):
             # An interrupted run knows nothing of rows that it did not read: no group and no order is complete.
-            if stage.over and not boundary.over and not self.report.interrupted:
+            if number not in self._complete and self._stages[number].over and not self.report.interrupted:
+                self._complete.add(number)
                 boundary.finish()
+                told = True
+        return told
 
     def _ends(self) -> bool:
         if self.report.reader_gone:
