@@ -26,7 +26,8 @@ class Point:
 def group_reduce(product: str, stars: int, review: str):
     points = main(
         system="List what a review says about parts of a product. "
-        'Reply with JSON: [{"part": "...", "opinion": "good" or "bad", "quote": "..."}].',
+        'Reply with a JSON list such as [{"part": "lid", "opinion": "bad", "quote": "too tight"}, '
+        '{"part": "colour", "opinion": "good", "quote": "I love the red"}].',
         user=review,
         returns=list[Point],
     )

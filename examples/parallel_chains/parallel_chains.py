@@ -25,7 +25,7 @@ def extraction(product, review):
     """What the review says about the product, then what the maker could do."""
     points = main(
         system="List the parts of the product that a review talks about. "
-        'Reply with JSON: [{"part": "...", "good": true or false}].',
+        'Reply with a JSON list such as [{"part": "lid", "good": false}, {"part": "colour", "good": true}].',
         user=review,
         returns=list[Point],
     )

@@ -98,6 +98,7 @@ def trading(ticker: str, company: str, figures: dict, prices: dict, headlines: l
         '{"action": "buy", "hold" or "sell", "percent": a number, "reason": "..."}.',
         user=f"{ticker}\nProposal: {proposal}\nRisk managers:\n{hx.join(opinions, chr(10))}",
         returns={"action": Literal["buy", "hold", "sell"], "percent": float, "reason": str},
+        max_tokens=150,
     )
     return hx.output(
         ticker,
