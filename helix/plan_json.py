@@ -61,6 +61,7 @@ _RECORDS: tuple[type, ...] = (
     template.Text,
     kinds.Choice,
     kinds.ListOf,
+    kinds.Nothing,
     kinds.Optional,
     kinds.Record,
     kinds.Scalar,

@@ -72,13 +72,21 @@ class Table(Type):
 
 
 @dataclass(frozen=True, slots=True)
+class Nothing(Type):
+    """What has no value: the type of null without its null."""
+
+    def __str__(self) -> str:
+        return "nothing"
+
+
+@dataclass(frozen=True, slots=True)
 class Optional(Type):
     """A value that may be null."""
 
     inner: Type
 
     def __str__(self) -> str:
-        return f"{self.inner}?"
+        return "null" if isinstance(self.inner, Nothing) else f"{self.inner}?"
 
 
 TEXT = Scalar("text")
@@ -87,8 +95,8 @@ FLOAT = Scalar("float")
 BOOL = Scalar("bool")
 JSON = Scalar("json")
 TABLE = Table()
-# The type of null itself.
-NULL = Optional(JSON)
+# The type of null itself. `json?` is another: any value.
+NULL = Optional(Nothing())
 SCALARS: dict[str, Type] = {"text": TEXT, "int": INT, "float": FLOAT, "bool": BOOL, "json": JSON, "table": TABLE}
 
 
@@ -120,7 +128,9 @@ def optional(kind: Type) -> Type:
 
 
 def required(kind: Type) -> Type:
-    """The type without its null."""
+    """The type without its null; of null itself any type, since there is nothing that might not fit."""
+    if kind == NULL:
+        return JSON
     return kind.inner if isinstance(kind, Optional) else kind
 
 
@@ -130,6 +140,8 @@ def join(left: Type, right: Type) -> Type:
         return left
     if NULL in (left, right):
         return optional(right if left == NULL else left)
+    if isinstance(left, Nothing) or isinstance(right, Nothing):
+        return right if isinstance(left, Nothing) else left
     if isinstance(left, Optional) or isinstance(right, Optional):
         return optional(join(required(left), required(right)))
     names = {str(left), str(right)}
@@ -149,7 +161,7 @@ def is_textual(kind: Type) -> bool:
 
 def fits(source: Type, target: Type) -> bool:
     """Whether a value of one type can be used where another is needed (json fits by a check at run time)."""
-    if source == target or JSON in (source, target):
+    if source == target or JSON in (source, target) or isinstance(source, Nothing):
         return True
     if isinstance(target, Optional):
         return fits(required(source), target.inner)

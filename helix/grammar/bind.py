@@ -175,7 +175,7 @@ def _group(context: Context, scope: Scope, group: GroupBy) -> None:
         names = {name: null() for name, _ in visible} | names
     scope.gone |= {name: why for name, _ in visible if name not in group.keys}
     scope.gone.pop("rows", None)
-    scope.rows, scope.names = relation, names
+    scope.rows, scope.names, scope.steps = relation, names, set()
     outer = scope.taken
     scope.taken = outer | {"rows": group.span}
     scope.later = later_steps(group.body) | scope.later

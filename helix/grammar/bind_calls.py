@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from helix.errors import BindError, TypeMismatch, name_help
 from helix.expr import Call, Expr, Literal, Name
 from helix.grammar.bind_expr import bind_expr, bind_template
@@ -145,5 +147,6 @@ def call_arguments(
         else:
             if is_required(param):
                 context.error(BindError(f"{what} needs `{param.name}`", call.span))
-            args.append(constant(None if param.default is NO_DEFAULT else param.default, call.span))
+            default = constant(None if param.default is NO_DEFAULT else param.default, call.span)
+            args.append(replace(default, type=param.type))
     return tuple(args)

@@ -29,7 +29,6 @@ from helix.logical import (
     Node,
     Parameters,
     Project,
-    Relation,
     Repeat,
     Value,
 )
@@ -48,7 +47,7 @@ from helix.syntax import (
 )
 from helix.syntax import GroupBy as GroupBySyntax
 from helix.syntax import Repeat as RepeatSyntax
-from helix.types import JSON, ListOf, Optional, Table, Type, join, optional, required
+from helix.types import JSON, NULL, ListOf, Optional, Table, Type, join, optional, required
 
 MAX_ROUNDS = 1000
 MAX_ARMS = 100
@@ -88,6 +87,7 @@ def bind_step(context: Context, scope: Scope, step: Step) -> None:
     else:
         value = _step_value(context, scope, step)
         scope.define(context, step.name, value, step.name_span)
+        scope.steps.add(step.name)
     scope.current = ""
 
 
@@ -248,6 +248,7 @@ def _bind_if(context: Context, scope: Scope, branch: If) -> None:
     values = _bind_arms(context, scope, branch, tuple(names))
     for name, span in names.items():
         scope.put(name, values.get(name, null()), span)
+    scope.steps.update(names)
 
 
 def _bind_arms(context: Context, scope: Scope, branch: If, names: tuple[str, ...]) -> dict[str, Value]:
@@ -300,7 +301,7 @@ def _bind_arm(
 
 def null_of() -> Const:
     """What a name is where its branch did not run."""
-    return Const(type=Optional(JSON), json="null")
+    return Const(type=NULL, json="null")
 
 
 def _bind_repeat(context: Context, scope: Scope, loop: RepeatSyntax) -> None:
@@ -310,7 +311,7 @@ def _bind_repeat(context: Context, scope: Scope, loop: RepeatSyntax) -> None:
         context.error(TypeMismatch(message, loop.times.span or loop.span))
         times = 1
     names = dict(assigned_names(loop.body))
-    carried = {name: scope.names[name] for name in names if name in scope.names and _is_step(context, scope, name)}
+    carried = {name: scope.names[name] for name in names if name in scope.names and scope.is_step(name)}
     captures = _captured(scope, (loop.body, loop.until), without=carried)
     kinds = {name: value.type for name, value in carried.items()}
     while True:
@@ -342,14 +343,8 @@ def _bind_repeat(context: Context, scope: Scope, loop: RepeatSyntax) -> None:
         scope.calls.append(next(iter(values.values())))
     for name, span in names.items():
         scope.put(name, values.get(name, null()), span)
+    scope.steps.update(names)
     scope.gone |= {name: why for name, why in inner.gone.items() if name not in scope.names}
-
-
-def _is_step(context: Context, scope: Scope, name: str) -> bool:
-    """Whether a name may be carried round: a step, not an input or a constant."""
-    value = scope.names[name]
-    is_input = isinstance(value, Project) and value.field == name and isinstance(value.source, Relation)
-    return name not in context.constants and (name in scope.carried or not is_input)
 
 
 def _bind_round(

@@ -92,8 +92,9 @@ class Scope:
 
     `carried` are the names of an enclosing `repeat` that this round may still set, each once. `later` holds the steps
     that come further down, with the names each uses; `rounds` those of them that a `repeat` sets without a value
-    before its first round. `gone` explains names that were here but may no longer be read. `calls` are the values made
-    here that call something: they are run even if nobody reads them.
+    before its first round. `gone` explains names that were here but may no longer be read. `steps` are the names that
+    steps of this very place have set. `calls` are the values made here that call something: they are run even if nobody
+    reads them.
     """
 
     rows: Relation
@@ -105,6 +106,7 @@ class Scope:
     gone: dict[str, str] = field(default_factory=dict)
     rounds: frozenset[str] = frozenset()
     current: str = ""
+    steps: set[str] = field(default_factory=set)
     calls: list[Value] = field(default_factory=list)
 
     def define(self, context: Context, name: str, value: Value, span: Span | None) -> None:
@@ -129,6 +131,10 @@ class Scope:
         self.carried -= {name}
         self.gone.pop(name, None)
         self.later.pop(name, None)
+
+    def is_step(self, name: str) -> bool:
+        """Whether a `repeat` here may carry a name round: a step, not an input, a constant or a name from outside."""
+        return name in self.steps or name in self.carried
 
     def lookup(self, context: Context, name: str, span: Span | None) -> Value:
         """The value of a name. An unknown one is a mistake, and null of any type from then on."""

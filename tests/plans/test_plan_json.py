@@ -110,8 +110,8 @@ def nest(depth: int) -> Any:
 
 
 CLASSES = (
-    "Arg, Binary, Block, Body, Call, Choice, Column, Field, Index, ListExpr, ListOf, Literal, Model, Optional, "
-    "PromptPart, Record, RecordExpr, Scalar, Slot, Table, Template, Text, Tool, Truncate, Unary"
+    "Arg, Binary, Block, Body, Call, Choice, Column, Field, Index, ListExpr, ListOf, Literal, Model, Nothing, "
+    "Optional, PromptPart, Record, RecordExpr, Scalar, Slot, Table, Template, Text, Tool, Truncate, Unary"
 )
 OPERATORS = (
     "Apply, Choose, Const, Filter, Generate, GroupReduce, Invoke, Limit, Map, Parameters, Project, Render, Repeat, "
