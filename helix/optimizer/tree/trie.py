@@ -1,0 +1,304 @@
+"""Tries of calls: which prompts share which beginnings, bound as calls become ready.
+
+`CallTrie` knows prompts by their segments. The operator-level tree stays one for all rows; binding a call resolves
+each place of its path to an edge, keyed by the edge above, the place and the value's bytes, so that equal values of
+different rows meet in one edge. Edges are counted and go with the last live call below them: memory follows the calls
+that are live, about 200 bytes an edge.
+
+`TokenTrie` knows prompts by their tokens, so that values that merely begin alike share too. Bounds need it. It keeps
+what it is given, four bytes for each distinct token.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Sequence
+from hashlib import blake2b
+
+from helix.optimizer.tree.shape import Hole, Tree
+
+# A value's bytes as a number: two different values get one number with a chance of 2^-96.
+_BITS = 96
+_SHIFT = _BITS + 1
+_TOKEN = 4  # bytes
+
+
+def value_number(text: str) -> int:
+    """The number under which a value's text is known to a trie: the same in every process."""
+    return int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=_BITS // 8).digest(), "little")
+
+
+def unknown_number(serial: int) -> int:
+    """The number of the `serial`-th value that is not known yet: equal to no other."""
+    return (1 << _BITS) + serial
+
+
+class Paths:
+    """The prompts of a tree cut into places: a hole with the literal text after it, or literal text that begins a node.
+
+    `holes[p]` is the number of a place's hole in `keys` (-1: none), `literal[p]` the tokens of its literal text,
+    `paths[op]` the places of an op's prompt. Ops that share a beginning share its places.
+    """
+
+    __slots__ = ("holes", "keys", "literal", "paths")
+
+    def __init__(self, tree: Tree) -> None:
+        self.keys: dict[str, int] = {}
+        self.holes = array("i")
+        self.literal = array("i")
+        above: list[tuple[int, ...]] = []
+        for node in range(len(tree)):
+            places = list(above[tree.parents[node]]) if node else []
+            fresh = True
+            if node and tree.parents[node] == 0:
+                places.append(self._place(-1))  # what namespaces do not share
+            for segment in tree.label(node):
+                if isinstance(segment, Hole):
+                    places.append(self._place(self.keys.setdefault(segment.key, len(self.keys))))
+                elif fresh:
+                    places.append(self._place(-1))
+                fresh = False
+                if not isinstance(segment, Hole):
+                    self.literal[-1] += segment.tokens
+            above.append(tuple(places))
+        self.paths = [above[op.end] for op in tree.ops]
+
+    def _place(self, hole: int) -> int:
+        self.holes.append(hole)
+        self.literal.append(0)
+        return len(self.holes) - 1
+
+    def order(self, ops: Iterable[int]) -> list[tuple[int, int]]:
+        """Ops in the order of the tree, each with how many places it shares with the one before."""
+        made: list[tuple[int, int]] = []
+        before: tuple[int, ...] = ()
+        for op in sorted(ops, key=lambda each: (self.paths[each], each)):
+            path, common = self.paths[op], 0
+            while common < min(len(before), len(path)) and before[common] == path[common]:
+                common += 1
+            made.append((op, common))
+            before = path
+        return made
+
+
+class CallTrie:
+    """The trie of bound calls. `made_tokens` are those of all edges ever made, `live_tokens` of those still there.
+
+    As long as nothing is released, `made_tokens` is the number of tokens that have to be prefilled at least once,
+    values taken as wholes. With weights it is its expectation, calls taken as independent.
+    """
+
+    def __init__(self, paths: Paths) -> None:
+        self.paths = paths
+        self.made_tokens = 0.0
+        self.live_tokens = 0.0
+        self._tables: list[dict[int, int]] = [{} for _ in paths.holes]
+        # Edge 0 is the root. An edge's key leads back to its table when it goes.
+        self._parents = array("i", [0])
+        self._places = array("i", [0])
+        self._users = array("i", [1])
+        self._tokens = array("f", [0.0])
+        self._missing = array("f", [0.0])
+        self._keys: list[int] = [0]
+        self._free = array("i")
+
+    def __len__(self) -> int:
+        """The edges that are live."""
+        return len(self._keys) - 1 - len(self._free)
+
+    def bind(self, op: int, values: Sequence[int], tokens: Sequence[float], weight: float = 1.0) -> int:
+        """Binds a call of an op and gives its handle. `values` and `tokens` are by the number of the hole.
+
+        `weight` is the chance that the call is made.
+        """
+        return self._walk(self.paths.paths[op], 0, 0, values, tokens, weight)
+
+    def bind_all(
+        self, order: Sequence[tuple[int, int]], values: Sequence[int], tokens: Sequence[float], weight: float = 1.0
+    ) -> list[int]:
+        """Binds one call of each op of an `order` of the paths; what they share is looked up once."""
+        handles: list[int] = []
+        trail: list[int] = [0]
+        for op, common in order:
+            del trail[common + 1 :]
+            handles.append(self._walk(self.paths.paths[op], common, trail[-1], values, tokens, weight, trail))
+        return handles
+
+    def _walk(
+        self,
+        path: tuple[int, ...],
+        common: int,
+        edge: int,
+        values: Sequence[int],
+        tokens: Sequence[float],
+        weight: float,
+        trail: list[int] | None = None,
+    ) -> int:
+        tables, holes = self._tables, self.paths.holes
+        for place in path[common:] if common else path:
+            hole = holes[place]
+            key = edge if hole < 0 else (edge << _SHIFT) | values[hole]
+            found = tables[place].get(key)
+            if found is None:
+                size = self.paths.literal[place] + (tokens[hole] if hole >= 0 else 0)
+                found = tables[place][key] = self._new(edge, place, key, size, weight)
+            elif self._missing[found] and weight:
+                self._surer(found, weight)
+            edge = found
+            if trail is not None:
+                trail.append(edge)
+        self._users[edge] += 1
+        return edge
+
+    def _new(self, parent: int, place: int, key: int, size: float, weight: float) -> int:
+        self._users[parent] += 1
+        self.made_tokens += size * weight
+        self.live_tokens += size
+        if self._free:
+            edge = self._free.pop()
+            self._parents[edge], self._places[edge], self._keys[edge] = parent, place, key
+            self._users[edge], self._tokens[edge], self._missing[edge] = 0, size, 1.0 - weight
+            return edge
+        self._parents.append(parent)
+        self._places.append(place)
+        self._users.append(0)
+        self._tokens.append(size)
+        self._missing.append(1.0 - weight)
+        self._keys.append(key)
+        return len(self._keys) - 1
+
+    def _surer(self, edge: int, weight: float) -> None:
+        missing = self._missing[edge]
+        self.made_tokens += self._tokens[edge] * missing * weight
+        self._missing[edge] = missing * (1.0 - weight)
+
+    def release(self, handle: int) -> None:
+        """Lets a call go: edges that no live call uses are freed. Each handle is released once."""
+        users = self._users
+        if handle <= 0 or handle >= len(users) or users[handle] <= 0:
+            raise ValueError(f"{handle} is not the handle of a live call")
+        edge = handle
+        users[edge] -= 1
+        while edge and not users[edge]:
+            parent = self._parents[edge]
+            del self._tables[self._places[edge]][self._keys[edge]]
+            self.live_tokens -= self._tokens[edge]
+            self._keys[edge] = 0
+            self._free.append(edge)
+            users[parent] -= 1
+            edge = parent
+
+    def users(self, handle: int) -> int:
+        """How many live calls and edges stand directly on a handle's edge: 2 or more where equal calls are live."""
+        return self._users[handle]
+
+
+class TokenTrie:
+    """The trie of prompts by their tokens, each a 32-bit number. Handles stay valid."""
+
+    def __init__(self) -> None:
+        self._pool = bytearray()
+        self._starts = array("q", [0])
+        self._lengths = array("i", [0])
+        self._parents = array("i", [-1])
+        self._users = array("i", [0])
+        self._decoded = bytearray(1)
+        self._children: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        """The nodes of the trie."""
+        return len(self._starts)
+
+    def insert(self, tokens: array[int], output: array[int] | None = None) -> int:
+        """Takes a call's prompt and gives its handle. `output` is its reply, whose tokens the decoding leaves in the
+        cache behind the prompt: a later prompt that goes on from there does not prefill them.
+        """
+        self._users[0] += 1
+        end = self._descend(0, tokens.tobytes(), users=1, decoded=0)
+        if output:
+            self._descend(end, output.tobytes(), users=0, decoded=1)
+        return end
+
+    def _descend(self, node: int, data: bytes, *, users: int, decoded: int) -> int:
+        at = 0
+        while at < len(data):
+            key = node << 32 | int.from_bytes(data[at : at + _TOKEN], "little")
+            child = self._children.get(key)
+            if child is None:
+                child = self._append(node, key, data[at:])
+                at = len(data)
+            else:
+                common = self._common(child, data, at)
+                if common < self._lengths[child]:
+                    child = self._split(child, key, common)
+                at += common * _TOKEN
+            self._users[child] += users
+            self._decoded[child] |= decoded
+            node = child
+        return node
+
+    def _append(self, parent: int, key: int, data: bytes) -> int:
+        self._starts.append(len(self._pool))
+        self._pool += data
+        self._lengths.append(len(data) // _TOKEN)
+        self._parents.append(parent)
+        self._users.append(0)
+        self._decoded.append(0)
+        node = self._children[key] = len(self._starts) - 1
+        return node
+
+    def _common(self, node: int, data: bytes, at: int) -> int:
+        """How many tokens of a node's edge the data shares."""
+        pool, start = self._pool, self._starts[node]
+        low, high = 1, min(self._lengths[node], (len(data) - at) // _TOKEN)
+        while low < high:
+            middle = (low + high + 1) // 2
+            first, last = low * _TOKEN, middle * _TOKEN
+            if pool[start + first : start + last] == data[at + first : at + last]:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+    def _split(self, node: int, key: int, length: int) -> int:
+        """Cuts a node's edge: a new node takes its beginning, the node itself keeps its end and its handle."""
+        start = self._starts[node]
+        self._starts.append(start)
+        self._lengths.append(length)
+        self._parents.append(self._parents[node])
+        self._users.append(self._users[node])
+        self._decoded.append(self._decoded[node])
+        upper = self._children[key] = len(self._starts) - 1
+        cut = start + length * _TOKEN
+        self._starts[node] = cut
+        self._lengths[node] -= length
+        self._parents[node] = upper
+        self._children[upper << 32 | int.from_bytes(self._pool[cut : cut + _TOKEN], "little")] = node
+        return upper
+
+    @property
+    def distinct_tokens(self) -> int:
+        """P_min: the tokens of the prompts, each shared beginning once, less those that decoding has put there."""
+        used = zip(self._lengths, self._users, self._decoded, strict=True)
+        return sum(length for length, users, decoded in used if users and not decoded)
+
+    def private_tokens(self, handle: int) -> int:
+        """The tokens at the end of a prompt that no other prompt shares and that no decoding has put there."""
+        found, node = 0, handle
+        while node > 0 and self._users[node] <= 1:
+            found += 0 if self._decoded[node] else self._lengths[node]
+            node = self._parents[node]
+        return found
+
+    def shared_area(self, handles: Sequence[int], outputs: Sequence[float]) -> float:
+        """The sum over the shared edges of their tokens times the longest output of those that use them."""
+        longest: dict[int, float] = {}
+        for handle, output in zip(handles, outputs, strict=True):
+            node = handle
+            while node > 0:
+                if self._users[node] > 1:
+                    if longest.get(node, -1.0) >= output:
+                        break
+                    longest[node] = output
+                node = self._parents[node]
+        return sum(self._lengths[node] * output for node, output in longest.items())
