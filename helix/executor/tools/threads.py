@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any
 
@@ -25,9 +26,9 @@ class Threads:
     """
 
     def __init__(self) -> None:
+        self._all: list[SimpleQueue[_Job | None]] = []
         self._idle: list[SimpleQueue[_Job | None]] = []
         self._lost = 0
-        self._closed = False
 
     async def run(self, function: Callable[[], Any]) -> Any:
         """What the function gives or raises. Where the caller stops waiting, the thread goes on by itself."""
@@ -43,10 +44,7 @@ class Threads:
                 self._lost -= 1
             else:
                 done.set_result((value, error))
-            if self._closed:
-                queue.put(None)
-            else:
-                self._idle.append(queue)
+            self._idle.append(queue)
 
         def job() -> None:
             value, raised = None, None
@@ -54,11 +52,9 @@ class Threads:
                 value = context.run(function)
             except BaseException as error:
                 raised = error
-            try:
+            # A loop that is closed has nobody who waits for this.
+            with suppress(RuntimeError):
                 loop.call_soon_threadsafe(deliver, value, raised)
-            except RuntimeError:
-                # The loop is closed: nobody waits for this any more.
-                queue.put(None)
 
         queue.put(job)
         try:
@@ -78,11 +74,12 @@ class Threads:
             while (job := queue.get()) is not None:
                 job()
 
+        self._all.append(queue)
         threading.Thread(target=work, name="helix-tool", daemon=True).start()
         return queue
 
     def close(self) -> None:
-        """Ends the idle threads; a busy one ends after its work."""
-        self._closed = True
-        while self._idle:
-            self._idle.pop().put(None)
+        """Ends the threads: idle ones now, a busy one after its work."""
+        while self._all:
+            self._all.pop().put(None)
+        self._idle.clear()
