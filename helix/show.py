@@ -2,17 +2,17 @@
 
 One operator a line; what a line reads stands below it, so a plan is read from the bottom up, like a query plan:
 
-    Sink ticket, category, note=review.note
-      Repeat reply#2, review up to 3 carrying reply
-        body -> reply=reply#2, review until review.ok
-          Generate reply#2 model=SmolLM2-135M-Instruct
+    Sink ticket, category, reply=reply#2, note=review.note
+      Repeat review, reply#2 up to 3 carrying reply
+        body -> review, reply=reply#2 until review.ok
+          Generate reply#2 model=SmolLM2-135M
             user "Improve {reply} by {review.note}"
-          Generate review model=SmolLM2-135M-Instruct -> { ok: bool, note: text }
+          Generate review model=SmolLM2-135M -> { ok: bool, note: text }
             user "Judge: {reply}"
-      Generate reply model=SmolLM2-135M-Instruct
+      Generate reply model=SmolLM2-135M
         user "Answer: {ticket}"
       Filter when urgent
-        Generate category model=SmolLM2-135M-Instruct -> choice["billing", "bug"]
+        Generate category model=SmolLM2-135M -> choice["billing", "bug"]
           user "{ticket}"
         Scan ticket: text, urgent: bool = false
 
@@ -22,7 +22,8 @@ One operator a line; what a line reads stands below it, so a plan is read from t
   what came round and `reply#2` what this round makes of it. A sub-plan is a scope of its own, and so are the rows
   after a `GroupReduce`.
 - Columns, constants, pure expressions and texts stand where they are read. One that several operators read has a
-  line of its own, `r0 := Apply ...` or under the name that a reader gives it, and goes by that name.
+  line of its own, under its name or as `r0 := Apply ...`, and goes by that name; a short text or a mere field of a
+  value has not.
 - In a prompt `{ticket}` is a value; a brace of the text itself is doubled. `name=value` gives a value another name.
 - Sub-plans stand below their operator as `then`, `otherwise` and `body`, each with what it gives. A branch that is
   not there gives null. After `also` stand steps that are run though nobody reads them. What a sub-plan reads from

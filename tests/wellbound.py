@@ -32,6 +32,7 @@ from helix.types import (
 )
 
 T = TypeVar("T")
+Draw = Callable[[st.SearchStrategy[Any]], Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,9 +85,12 @@ output short, size
 
 
 @st.composite
-def wellbound(draw: Callable[[st.SearchStrategy[Any]], Any], *, tools: Sequence[TestTool] = ()) -> WellBound:
-    """A workflow that binds. Its steps call the given tools too."""
-    return _Author(draw, tools).workflow()
+def wellbound(draw: Draw, *, tools: Sequence[TestTool] = (), uses: bool = True) -> WellBound:
+    """A workflow that binds. Its steps call the given tools too, and a sub-workflow unless `uses` is false.
+
+    No model of it names an engine of its own: all calls go to the engine of the run.
+    """
+    return _Author(draw, tools, uses).workflow()
 
 
 def rows_for(subject: WellBound, *, max_size: int = 4) -> st.SearchStrategy[list[dict[str, Any]]]:
@@ -122,11 +126,12 @@ class _Names:
 class _Author:
     """Writes one workflow, line by line."""
 
-    def __init__(self, draw: Callable[[st.SearchStrategy[Any]], Any], tools: Sequence[TestTool]) -> None:
+    def __init__(self, draw: Draw, tools: Sequence[TestTool], uses: bool) -> None:
         self._draw = draw
         self._tools = {tool.name: tool for tool in tools}
         self._count = 0
         self._models: list[str] = []
+        self._may_use = uses
         self._uses = False
         self._called: set[str] = set()
 
@@ -152,7 +157,7 @@ class _Author:
 
     def workflow(self) -> WellBound:
         self._models = [f"m{number}" for number in range(self.number(0, 2))]
-        self._uses = self.chance(4)
+        self._uses = self._may_use and self.chance(4)
         inputs: list[tuple[str, Type, bool]] = [("a", TEXT, False)]
         params = ["a: text"]
         for number in range(self.number(0, 3)):
@@ -183,7 +188,7 @@ class _Author:
                 self.one(("temperature: 0.7", "temperature: null", "seed: 7", "top_p: 0.5", 'stop: ["\\n"]'))
             )
         if self.chance(3):
-            options.append(self.one(("max_tokens: 8", "extra: { min_p: 0.1 }", 'engine: "http://e/v1"', "reask: 0")))
+            options.append(self.one(("max_tokens: 8", "extra: { min_p: 0.1 }", 'stop: "END"', "reask: 0")))
         return f"model {name} {{ {', '.join(options)} }}"
 
     def columns(self, names: _Names, lets: Mapping[str, Type]) -> str:

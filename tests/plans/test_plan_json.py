@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from helix import logical
 from helix.errors import PlanError
 from helix.expr import Arg, Unary
 from helix.grammar.bind import bind
@@ -23,6 +24,7 @@ from helix.logical import (
     Choose,
     Invoke,
     LogicalPlan,
+    Node,
     Parameters,
     Project,
     Render,
@@ -113,9 +115,13 @@ CLASSES = (
     "Arg, Binary, Block, Body, Call, Choice, Column, Field, Index, ListExpr, ListOf, Literal, Model, Nothing, "
     "Optional, PromptPart, Record, RecordExpr, Scalar, Slot, Table, Template, Text, Tool, Truncate, Unary"
 )
-OPERATORS = (
-    "Apply, Choose, Const, Filter, Generate, GroupReduce, Invoke, Limit, Map, Parameters, Project, Render, Repeat, "
-    "Scan, Sink, Sort, Unnest"
+# Every operator there is: one that is added to the plan has to be added to plan files too.
+OPERATORS = ", ".join(
+    sorted(
+        name
+        for name, kind in vars(logical).items()
+        if isinstance(kind, type) and issubclass(kind, Node) and name not in ("Node", "Relation", "Value")
+    )
 )
 REFUSED: list[tuple[str, Callable[[dict[str, Any]], Any], str]] = [
     ("no plan", lambda data: data.pop("format"), 'this is not a plan: it has no `"format": "helix-plan"`'),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from pathlib import Path
 
 import pytest
 import records
 
+import helix.show
 from helix.errors import cell_width
 from helix.grammar.bind import bind
 from helix.grammar.parse import parse
@@ -49,6 +51,22 @@ def test_no_line_is_wider_than_the_terminal(record: records.Record, width: int) 
     if "..." not in narrow:
         # Nothing was left out: only white space changed.
         assert narrow.split() == whole.split()
+
+
+def test_the_example_of_the_documentation() -> None:
+    text = """workflow doc(ticket: text, urgent: bool = false)
+model main { name: "SmolLM2-135M" }
+category = llm main -> choice["billing", "bug"] { user "{{ ticket }}" }
+keep when urgent
+reply = llm main { user "Answer: {{ ticket }}" }
+repeat up to 3 until review.ok {
+  review = llm main -> { ok: bool, note: text } { user "Judge: {{ reply }}" }
+  reply = llm main { user "Improve {{ reply }} by {{ review.note }}" }
+}
+output ticket, category, reply, review.note as note
+"""
+    documented = textwrap.dedent(str(helix.show.__doc__).split("\n\n")[2]) + "\n"
+    assert plan_text(bind(parse(text)).plan) == documented
 
 
 def test_a_shortened_text_keeps_its_values_in_sight() -> None:
