@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -117,3 +118,62 @@ def lines(text: str) -> list[dict[str, Any]]:
 def jsonl(rows: Sequence[Mapping[str, Any]]) -> str:
     """Rows as JSON Lines."""
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+def said_calls(text: str) -> int:
+    """The number of calls in the closing words of a command."""
+    (number,) = re.findall(r"([\d,]+) calls?(?:,| in )", text)
+    return int(number.replace(",", ""))
+
+
+class Folder:
+    """A folder with a workflow, its input and the replies of the scripted engine, to run the command in."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def write(self, name: str, content: str | bytes) -> Path:
+        """Writes a file."""
+        path = self.path / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    def workflow(self, text: str) -> Path:
+        """Writes the workflow."""
+        return self.write("w.helix", text)
+
+    def rows(self, *rows: Mapping[str, Any]) -> Path:
+        """Writes the input."""
+        return self.write("rows.jsonl", jsonl(rows))
+
+    def rules(self, *rules: Mapping[str, Any], **settings: Any) -> Path:
+        """Writes the engine's rules. JSON values are TOML values."""
+        text = "[engine]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in settings.items())
+        for rule in rules:
+            text += "[[rule]]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in rule.items())
+        return self.write("replies.toml", text)
+
+    def arguments(self, *more: str | Path, source: str | None = "rows.jsonl", engine: str | None = None) -> list[Any]:
+        """The arguments of `run` over the files here."""
+        known = "scripted:replies.toml" if (self.path / "replies.toml").exists() else "scripted"
+        given = [] if source is None else ["-i", source]
+        return ["run", "w.helix", *given, "-e", engine or known, *more]
+
+    def run(
+        self, *more: str | Path, source: str | None = "rows.jsonl", engine: str | None = None, **options: Any
+    ) -> Any:
+        """Runs the command here and waits for it."""
+        return command(*self.arguments(*more, source=source, engine=engine), cwd=self.path, **options)
+
+    def start(self, *more: str | Path, **options: Any) -> subprocess.Popen[bytes]:
+        """Starts the command here."""
+        return start(*self.arguments(*more), cwd=self.path, **options)
+
+    def read(self, name: str = "out.jsonl") -> list[dict[str, Any]]:
+        """The rows of a result."""
+        return lines((self.path / name).read_text("utf-8"))
+
+    @property
+    def names(self) -> list[str]:
+        """The files here, hidden ones too."""
+        return sorted(each.name for each in self.path.iterdir())

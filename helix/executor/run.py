@@ -19,7 +19,7 @@ from helix.executor.tables import Row, RowSink, RowSource
 from helix.executor.tools.python import pure_function
 from helix.executor.values import Failure
 from helix.executor.writer import Writer
-from helix.logical import LogicalPlan
+from helix.logical import LogicalPlan, Sink, Sort
 from helix.results import RunReport
 
 PROGRESS_EVERY = 0.5
@@ -86,6 +86,7 @@ class Run:
         segments = Compiler(self._flow, functions, self._equipment.operator).compile(self._plan)
         self._boundaries = [boundary_after(segment) for segment in segments[:-1]]
         self._writer = Writer(self._plan.sink, segments[-1].exports, self._sink, self.report)
+        told = _surely_shown(segments, {value.id for _, value in self._plan.sink.columns})
         for number, segment in enumerate(segments):
             self._stages.append(
                 Stage(
@@ -93,8 +94,9 @@ class Run:
                     self._flow,
                     self._boundaries[number - 1] if number else self._rows,
                     first=number == 0,
+                    told=told[number - 1] if number else (),
                     window=self._window,
-                    hand_on=self._write if number == len(self._boundaries) else self._to(number, segment),
+                    hand_on=self._write if number == len(self._boundaries) else self._to(number, segment, told[number]),
                     moved=self._moved,
                 )
             )
@@ -241,10 +243,10 @@ class Run:
             return Entry(row.index, self._cut, row.values, {}, row.values)
         return Entry(row.index, True, row.values, {})
 
-    def _to(self, number: int, segment: Segment) -> Callable[[Leaving], None]:
+    def _to(self, number: int, segment: Segment, told: tuple[str, ...]) -> Callable[[Leaving], None]:
         """What takes the rows that leave a segment for the boundary after it."""
         boundary = self._boundaries[number]
-        slots = (*segment.keys, *segment.columns)
+        slots = (*segment.keys, *segment.columns, *(segment.exports[node] for node in told))
 
         def hand_on(leaving: Leaving) -> None:
             failed = leaving.failures or any(leaving.values[slot].__class__ is Failure for slot in slots)
@@ -279,6 +281,21 @@ class Run:
         if failed > allowed:
             share = f" ({settings.max_failed:g}%)" if settings.max_failed_percent else ""
             self._stop(f"{failed} {'row' if failed == 1 else 'rows'} failed, more than the {allowed:g}{share} allowed")
+
+
+def _surely_shown(segments: list[Segment], columns: set[str]) -> list[tuple[str, ...]]:
+    """For each segment what crosses its end and is a column of every row: where that has failed, the row has.
+
+    Only where all that follows keeps every row: after it a sort may stand, but no filter, spread, group or limit.
+    """
+    found: list[tuple[str, ...]] = [()] * len(segments)
+    for number in reversed(range(len(segments) - 1)):
+        after = segments[number + 1]
+        keeps = isinstance(after.boundary, Sort | Sink) and len(after.levels) == 1 and after.levels[0].alive == 0
+        if not keeps or not isinstance(segments[number].boundary, Sort):
+            break
+        found[number] = tuple(node for node in segments[number].exports if node in columns)
+    return found
 
 
 class _Rows:

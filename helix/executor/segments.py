@@ -21,10 +21,10 @@ class Entry:
     """A row on its way into a segment: the index of its input row, whether it has failed, and its values.
 
     `inputs` are by the name of the source's outputs, `imports` by node id. `given` are the raw columns of an input row
-    that failed before it began.
+    that failed before it began. `known` says that its failure has been counted.
     """
 
-    __slots__ = ("control", "given", "imports", "inputs", "row")
+    __slots__ = ("control", "given", "imports", "inputs", "known", "row")
 
     def __init__(
         self,
@@ -39,6 +39,7 @@ class Entry:
         self.inputs = inputs
         self.imports = imports
         self.given = given
+        self.known = False
 
 
 class Leaving:
@@ -78,7 +79,8 @@ class Source(Protocol):
 class Stage:
     """One segment at work: rows from `source`, `hand_on` receives them in order, `moved` hears that there is room.
 
-    `first` says that its rows come from the input table.
+    `first` says that its rows come from the input table; `told` are the values whose failure was counted as the row's
+    before it came in.
     """
 
     def __init__(
@@ -88,6 +90,7 @@ class Stage:
         source: Source,
         *,
         first: bool,
+        told: tuple[str, ...] = (),
         window: int,
         hand_on: Callable[[Leaving], None],
         moved: Callable[[], None],
@@ -97,6 +100,7 @@ class Stage:
         self._flow = flow
         self._source = source
         self._first = first
+        self._told = told
         self._window = window
         self._hand_on = hand_on
         self._moved = moved
@@ -149,6 +153,7 @@ class Stage:
 
         def finished(frame: Frame) -> None:
             self._active -= 1
+            entry.known = not self._first and self._has_failed(entry)
             if sequence != self._due:
                 frame.shed(self.segment.levels[0].kept)
                 entry.inputs = entry.imports = {}
@@ -166,6 +171,10 @@ class Stage:
         for node, slot in program.imports.items():
             given[slot] = entry.imports[node]
         self._flow.start(frame, given)
+
+    def _has_failed(self, entry: Entry) -> bool:
+        failed = any(entry.imports[node].__class__ is Failure for node in self._told)
+        return failed or entry.control.__class__ is Failure
 
     def _release(self) -> None:
         while (finished := self._finished.pop(self._due, None)) is not None:
@@ -197,5 +206,4 @@ class Stage:
             for child in frame.children or ():
                 yield from self._leaving(child, entry, depth + 1, frames, failures)
             return
-        known = not self._first and entry.control.__class__ is Failure
-        yield Leaving(entry.row, values, failures, frames=frames, given=entry.given, known=known)
+        yield Leaving(entry.row, values, failures, frames=frames, given=entry.given, known=entry.known)
