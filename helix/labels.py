@@ -56,6 +56,10 @@ class Labels:
         self._grouped = [isinstance(relation, GroupReduce) for relation in relations]
         self._named: dict[str, str] = {}
         self._taken: Counter[tuple[int, str]] = Counter()
+        self._outputs: dict[str, dict[str, str]] = {}
+        for node in self._nodes:
+            if isinstance(node, Project):
+                self._outputs.setdefault(node.source.id, {})[node.field] = node.id
         outside = [tuple(each) for each in readers]
         hints = _hints(self._nodes, outside)
         shared = self._shared(outside)
@@ -86,12 +90,8 @@ class Labels:
     def names(self, node: Node) -> tuple[str, ...]:
         """The names that an operator with several outputs gives, in its order."""
         given = [each for _, body in bodies(node) for each, _ in body.results if readable(each)]
-        shown = {
-            each.field: self._named[each.id]
-            for each in self._nodes
-            if isinstance(each, Project) and each.source == node and each.id in self._named
-        }
-        return tuple(shown.get(each, each) for each in dict.fromkeys(given))
+        outputs = self._outputs.get(node.id, {})
+        return tuple(self._named[outputs[each]] if each in outputs else each for each in dict.fromkeys(given))
 
     def expr(self, value: Value) -> Expr:
         """A value as an expression over names."""
