@@ -14,6 +14,7 @@ from helix.logical import (
     Apply,
     Choose,
     Const,
+    Fetch,
     Generate,
     GroupReduce,
     Invoke,
@@ -196,7 +197,7 @@ def _levels(nodes: tuple[Node, ...], relations: tuple[Relation, ...]) -> dict[st
 
 def _own_name(node: Node) -> str | None:
     match node:
-        case Generate(step=name) | Invoke(step=name) | Map(step=name) | Project(field=name):
+        case Generate(step=name) | Invoke(step=name) | Map(step=name) | Fetch(step=name) | Project(field=name):
             return name
     return None
 

@@ -2,8 +2,8 @@
 
 There are two kinds of operators. A *relation* says which rows there are: `Scan`, `Filter`, `Unnest`, `GroupReduce`,
 `Sort`, `Limit`, and `Parameters` inside a sub-plan. A *value* is computed for each row of a relation. An operator that
-calls something (`Generate`, `Invoke`) or holds a sub-plan (`Map`, `Choose`, `Repeat`) names the relation it runs over
-in `rows`; `Apply`, `Render` and `Const` are pure and run wherever their inputs are.
+calls something (`Generate`, `Invoke`), stands for a call (`Fetch`) or holds a sub-plan (`Map`, `Choose`, `Repeat`) names
+the relation it runs over in `rows`; `Apply`, `Render` and `Const` are pure and run wherever their inputs are.
 
 Nodes are immutable and compared by `id`, a hash of operator, fields and the ids of the inputs. Two processes give the
 same plan the same ids. A sub-plan (`Body`) is closed: it reads its parameters only, and the operator that holds it
@@ -20,11 +20,13 @@ from typing import Any, Literal
 from helix.canonical import canonical_bytes
 from helix.expr import Expr
 from helix.schema import Column
+from helix.services import Effects as Effects
+from helix.services import Model as Model
+from helix.services import Tool as Tool
 from helix.span import Span
 from helix.template import Template
 from helix.types import TEXT, ListOf, Type
 
-Effects = Literal["pure", "read", "idempotent_write", "write", "destructive", "unknown"]
 OnError = Literal["fail", "null"]
 
 
@@ -60,9 +62,13 @@ class Relation(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Scan(Relation):
-    """The rows of the input table, in its order."""
+    """The rows of the input table, in its order.
+
+    `order` are columns by which the rows are grouped while they are worked on; the result keeps the table's order.
+    """
 
     columns: tuple[Column, ...]
+    order: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -164,24 +170,6 @@ class Render(Value):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Model:
-    """Which model a call asks, where, and how it samples. None leaves a choice to the command line or the engine.
-
-    `temperature` 0 is Helix's default, since it makes runs repeatable; None leaves it to the engine. `extra` are
-    further fields of the request as JSON text, passed through.
-    """
-
-    name: str | None = None
-    engine: str | None = None
-    temperature: float | None = 0.0
-    max_tokens: int | None = None
-    top_p: float | None = None
-    seed: int | None = None
-    stop: tuple[str, ...] = ()
-    extra: tuple[tuple[str, str], ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Truncate:
     """What to do with a prompt that is too long: cut this input of the prompt, keeping its head or its tail."""
 
@@ -201,7 +189,11 @@ class PromptPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Generate(Value):
-    """A call of a language model. With `sample` over 1 the value is the list of that many replies to one prompt."""
+    """A call of a language model. With `sample` over 1 the value is the list of that many replies to one prompt.
+
+    `lead`: the first of the calls that begin alike ends before the others are released, so that they find the common
+    beginning of their prompts in the cache.
+    """
 
     rows: Relation
     step: str
@@ -216,6 +208,7 @@ class Generate(Value):
     coerce: bool = False
     on_error: OnError = "fail"
     on_overflow: Truncate | None = None
+    lead: bool = False
 
     @property
     def deterministic(self) -> bool:
@@ -223,22 +216,15 @@ class Generate(Value):
         return self.model.temperature == 0 or self.model.seed is not None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tool:
-    """A tool as the plan knows it. `cost` and `timeout` in seconds; `query` is the fixed statement of a SQL tool."""
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Fetch(Value):
+    """A reply that is known already: `text` as the model gave it, read as a `Generate` reads it. Nothing is called."""
 
-    name: str
-    origin: Literal["python", "sql"]
-    target: str
-    params: tuple[Column, ...]
+    rows: Relation
+    step: str
+    text: str
     returns: Type
-    effects: Effects = "unknown"
-    cost: float | None = None
-    timeout: float | None = None
-    lane: str | None = None
-    freshness: str | None = None
-    query: str | None = None
-    max_rows: int | None = None
+    coerce: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

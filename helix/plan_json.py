@@ -33,6 +33,7 @@ _OPERATORS: tuple[type[Node], ...] = (
     logical.Apply,
     logical.Choose,
     logical.Const,
+    logical.Fetch,
     logical.Filter,
     logical.Generate,
     logical.GroupReduce,

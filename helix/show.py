@@ -28,6 +28,8 @@ One operator a line; what a line reads stands below it, so a plan is read from t
 - Sub-plans stand below their operator as `then`, `otherwise` and `body`, each with what it gives. A branch that is
   not there gives null. After `also` stand steps that are run though nobody reads them. What a sub-plan reads from
   outside keeps its name, unless the operator says `with name=value`.
+- `grouped by` after the columns of a `Scan`: in that order rows are worked on; the result keeps the table's order.
+  `known` is the text of a reply that is not asked for again.
 - Settings at their default, and the type text, are left out.
 
 The text depends on the plan alone: two processes print the same bytes.
@@ -48,6 +50,7 @@ from helix.logical import (
     Body,
     Choose,
     Const,
+    Fetch,
     Filter,
     Generate,
     GroupReduce,
@@ -77,6 +80,8 @@ from helix.types import TEXT, Type, is_word, quote
 Style = Literal["", "operator", "name", "text", "quiet"]
 _COLOURS: dict[Style, str] = {"operator": "36", "name": "1", "text": "32", "quiet": "2"}
 _CONTINUED = 4
+# What of a `Fetch` is not shown as a setting.
+_FETCHED = ("type", "rows", "step", "text", "returns")
 _SHORTEST = 12
 
 
@@ -151,8 +156,10 @@ def _body(body: Body, label: str, depth: int) -> Iterator[_Line]:
 def _relation(relation: Relation, labels: Labels) -> Iterator[_Part]:
     yield _Part(type(relation).__name__, "operator")
     match relation:
-        case Scan(columns=columns):
+        case Scan(columns=columns, order=order):
             yield from _list(_column(column) for column in columns)
+            if order:
+                yield from (_Part("grouped by", "quiet"), *_list(order))
         case Filter(condition=condition):
             yield from (_Part("when", "quiet"), _Part(labels.text(condition)))
         case Unnest(name=name, value=value):
@@ -180,6 +187,9 @@ def _step(node: Node, labels: Labels, depth: int) -> Iterator[_Line]:
         case Generate(returns=returns):
             parts = [operator, name, *_generate(node, labels), *_returns(returns)]
             inside = _prompt(node, labels, depth + 1)
+        case Fetch(text=text, returns=returns):
+            piece = ((True, quote(text)[1:-1]),)
+            parts = [operator, name, *_changed(node, _FETCHED), *_returns(returns), _Part("known", "quiet"), _text(piece)]
         case Invoke(tool=tool):
             parts = [operator, name, *_invoke(node, labels), *_returns(tool.returns)]
         case Map(over=over, body=body):

@@ -19,6 +19,7 @@ from helix.logical import (
     Choose,
     Const,
     Effects,
+    Fetch,
     Filter,
     Generate,
     GroupReduce,
@@ -73,7 +74,7 @@ class Summary:
     `calls` are those for one input row, without retries and without what is known already. `models` and `tools` name
     the steps that use each; None is the model that the command line or the engine chooses. `shared` are the steps whose
     equal calls are made once (contract 4), `equal` those of them that are the same but for their names, so that they
-    always share their calls.
+    always share their calls. `known` are steps whose reply is known already.
     """
 
     operators: tuple[tuple[str, int], ...]
@@ -83,6 +84,7 @@ class Summary:
     tools: tuple[tuple[str, Effects, tuple[str, ...]], ...]
     shared: tuple[str, ...]
     equal: tuple[tuple[str, ...], ...]
+    known: tuple[str, ...] = ()
 
 
 def summarize(plan: LogicalPlan) -> Summary:
@@ -104,6 +106,7 @@ def summarize(plan: LogicalPlan) -> Summary:
         tools=tuple((name, effects, tuple(steps)) for (name, effects), steps in tools.items()),
         shared=tuple(dict.fromkeys(node.step for node in calling if traits(node).deterministic)),
         equal=_equal_steps(plan),
+        known=tuple(dict.fromkeys(node.step for node in nodes if isinstance(node, Fetch))),
     )
 
 
@@ -122,6 +125,8 @@ def plan_summary(plan: LogicalPlan) -> str:
         lines.append(("tool", f"{name} ({effects}): {', '.join(steps)}"))
     if found.shared:
         lines.append(("equal calls are made once", ", ".join(found.shared)))
+    if found.known:
+        lines.append(("replies known already", ", ".join(found.known)))
     lines.extend(("equal steps", " = ".join(group)) for group in found.equal)
     return "".join(f"{what}: {text}\n" for what, text in lines)
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
 from helix.logical import (
     Apply,
     Choose,
+    Const,
     Effects,
+    Fetch,
     Generate,
     GroupReduce,
     Invoke,
@@ -24,6 +27,7 @@ from helix.logical import (
     body_nodes,
     readable,
 )
+from helix.sql_clock import is_volatile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +51,7 @@ def traits(node: Node) -> Traits:
         case Generate():
             return Traits(deterministic=node.deterministic and node.cache, is_call=True)
         case Invoke(tool=tool):
-            return Traits(deterministic=tool.effects in ("pure", "read"), is_call=True, effects=tool.effects)
+            return Traits(deterministic=tool.deterministic and _settled(node), is_call=True, effects=tool.effects)
         case GroupReduce() | Limit():
             return Traits(row_local=False)
         case Sort():
@@ -59,6 +63,18 @@ def traits(node: Node) -> Traits:
         is_call=any(part.is_call for part in inner),
         effects=max((part.effects for part in inner), key=order.index, default="pure"),
     )
+
+
+def _settled(node: Invoke) -> bool:
+    """Whether what a call runs is known before the run, and never asks for the time or for chance.
+
+    A SQL statement that a row or a model writes may do so: equal calls of one are found equal, or not, by the run.
+    """
+    tool = node.tool
+    if tool.origin != "sql" or tool.query is not None or tool.freshness is not None:
+        return True
+    statement = dict(zip((param.name for param in tool.params), node.args, strict=False)).get("query")
+    return isinstance(statement, Const) and not is_volatile(str(json.loads(statement.json)))
 
 
 def reads(node: Node) -> tuple[str, ...]:
@@ -81,7 +97,7 @@ def reads(node: Node) -> tuple[str, ...]:
 def writes(node: Node) -> tuple[str, ...]:
     """The names that an operator gives."""
     match node:
-        case Generate(step=step) | Invoke(step=step) | Map(step=step):
+        case Generate(step=step) | Invoke(step=step) | Map(step=step) | Fetch(step=step):
             return (step,)
         case Choose(then=body) | Repeat(body=body):
             return tuple(name for name, _ in body.results if readable(name))

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable
 
 from helix.canonical import canonical_text
-from helix.errors import PlanError
+from helix.errors import OutputError, PlanError
 from helix.expr import Arg, Binary, Call, Expr, Name, Unary, children
 from helix.functions import FUNCTIONS
 from helix.logical import (
@@ -18,6 +18,7 @@ from helix.logical import (
     Body,
     Choose,
     Const,
+    Fetch,
     Filter,
     Generate,
     GroupReduce,
@@ -43,6 +44,7 @@ from helix.logical import (
     spine,
     topological,
 )
+from helix.replies import parse_reply
 from helix.schema import Column, has_default
 from helix.types import JSON, TEXT, ListOf, Record, Table, Type, fits, join, mismatch, required
 
@@ -77,6 +79,9 @@ def _chain(sink: Sink) -> tuple[Relation, ...]:
     chain = spine(sink.rows)
     if not isinstance(chain[0], Scan):
         raise _broken(chain[0], "the rows of a plan come from a Scan")
+    ordered = next((each for each in chain if isinstance(each, Limit | Sort | GroupReduce)), None)
+    if chain[0].order and ordered is not None:
+        raise _broken(chain[0], f"{describe(ordered)} takes the rows as they come, so they keep their order")
     return chain
 
 
@@ -156,9 +161,13 @@ class _Scope:
 def _check(node: Node) -> None:
     """What holds for an operator by itself: its fields are there and of the right types."""
     match node:
-        case Scan(columns=columns):
+        case Scan(columns=columns, order=order):
             _unique((column.name for column in columns), node, "column")
             _defaults(node, columns)
+            _unique(order, node, "column of the order")
+            unknown = set(order) - {column.name for column in columns}
+            if unknown:
+                raise _broken(node, f"it has no column `{min(unknown)}` to be grouped by")
         case Parameters(columns=parameters):
             _unique((name for name, _ in parameters), node, "parameter")
         case Unnest(value=value):
@@ -186,6 +195,8 @@ def _check(node: Node) -> None:
                 raise _broken(node, f"a prompt is text, not {kind}")
         case Generate():
             _generate(node)
+        case Fetch():
+            _fetch(node)
         case Invoke(tool=tool, args=args, type=kind):
             if len(args) != len(tool.params):
                 raise _broken(node, f"`{tool.name}` takes {len(tool.params)} arguments, not {len(args)}")
@@ -222,6 +233,16 @@ def _generate(node: Generate) -> None:
     given = list_of(node.returns, node.sample)
     if node.type != given and not (node.on_error == "null" and required(node.type) == required(given)):
         raise _broken(node, f"it is {node.type}, but gives {given}")
+
+
+def _fetch(node: Fetch) -> None:
+    """The text of a reply that is known is one that the step would accept."""
+    if node.type != node.returns and required(node.type) != required(node.returns):
+        raise _broken(node, f"it is {node.type}, but gives {node.returns}")
+    try:
+        parse_reply(node.text, node.returns, coerce=node.coerce)
+    except OutputError as error:
+        raise _broken(node, error.message) from None
 
 
 def _carried(node: Repeat, carried: tuple[tuple[str, Value], ...], captures: tuple[Value, ...], body: Body) -> None:

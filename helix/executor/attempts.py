@@ -13,8 +13,8 @@ from helix.errors import EngineError, ExecutionError, OutputError, ToolError
 from helix.executor.calls import Call, Outcome
 from helix.executor.engines.base import Engine, Message, Reply, Request
 from helix.executor.limits import CutShort, Limits, Pause, TimedOut
-from helix.executor.replies import correction, parse_reply
 from helix.executor.values import Failure
+from helix.replies import correction, parse_reply
 from helix.results import StepReport
 from helix.types import TEXT, Type
 

@@ -18,6 +18,7 @@ from helix.logical import (
     Body,
     Choose,
     Const,
+    Fetch,
     Filter,
     Generate,
     GroupReduce,
@@ -40,6 +41,7 @@ from helix.logical import (
     readable,
     topological,
 )
+from helix.replies import parse_reply
 from helix.template import map_template, renderer
 from helix.traits import traits
 
@@ -187,6 +189,9 @@ class Compiler:
                 return Compute(index, place, render), _slots(args, slots)
             case Filter(condition=condition):
                 return Keep(index, place, slots[condition.id]), (control, slots[condition.id])
+            case Fetch(text=text, returns=returns, coerce=coerce):
+                # Each row gets a value of its own, as it would from a call.
+                return Compute(index, place, lambda values: parse_reply(text, returns, coerce=coerce)), (control,)
             case Generate() | Invoke():
                 made = self._make_call(node, index, place, slots, builder.program.operators)
                 return made, _unique((control, *_slots(node.inputs, slots)))
@@ -271,7 +276,7 @@ class _Builder:
             case _:
                 operator, waits = self._compiler.operator(node, self)
                 slot = self.add(node, operator, waits)
-                if isinstance(node, Generate | Invoke | Map):
+                if isinstance(node, Generate | Invoke | Map | Fetch):
                     self._steps.append((node.step, slot))
 
     def _project(self, node: Project, outputs: dict[str, int], field: str) -> int:

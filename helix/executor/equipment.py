@@ -17,7 +17,7 @@ from helix.executor.prompts import Prompt
 from helix.executor.settings import RunSettings
 from helix.executor.steps import GenerateStep, InvokeStep, Shortener
 from helix.executor.tools import RunTool, Threads, open_tool
-from helix.logical import Generate, Invoke, LogicalPlan, Node, Render, every_node
+from helix.logical import Fetch, Generate, Invoke, LogicalPlan, Node, Render, every_node
 from helix.results import RunReport, StepReport
 
 # The lanes of calls: each has workers of its own.
@@ -68,7 +68,7 @@ class Equipment:
     async def open(self, plan: LogicalPlan) -> None:
         """Opens all that the plan calls. Raises OptionError or EngineError for what is missing."""
         for node in every_node(plan.sink):
-            if isinstance(node, Generate | Invoke):
+            if isinstance(node, Generate | Invoke | Fetch):
                 self._report.steps.setdefault(static_name(node.step), StepReport())
             if isinstance(node, Generate) and node.model.engine not in self._engines:
                 await self._open(node.model.engine)

@@ -16,10 +16,11 @@ from helix.executor.frame import Dataflow, Frame
 from helix.executor.operators import Operator
 from helix.executor.places import Place
 from helix.executor.prompts import Prompt
-from helix.executor.replies import parse_reply
 from helix.executor.values import PENDING, Failure, Order
-from helix.logical import Generate, Invoke
+from helix.logical import Generate, Invoke, Tool
+from helix.replies import parse_reply
 from helix.results import StepReport
+from helix.sql_clock import is_volatile
 
 # No prompt has more tokens than bytes and a template's overhead: shorter ones need not be counted.
 _TEMPLATE_TOKENS = 64
@@ -202,10 +203,17 @@ def _bytes(request: Request) -> int:
     return sum(len(message.content.encode("utf-8", "surrogatepass")) for message in request.messages)
 
 
+def _statement_of(tool: Tool) -> int | None:
+    """Which argument of a tool is a SQL statement that only the row knows; None where there is none."""
+    if tool.origin != "sql" or tool.query is not None or tool.freshness is not None:
+        return None
+    return next((place for place, param in enumerate(tool.params) if param.name == "query"), None)
+
+
 class InvokeStep(Operator):
     """Calls a tool; equal calls of a tool that only reads are made once."""
 
-    __slots__ = ("_args", "_caller", "_dispatcher", "_flow", "_lane", "_node", "_report")
+    __slots__ = ("_args", "_caller", "_dispatcher", "_flow", "_lane", "_node", "_report", "_statement")
 
     def __init__(
         self,
@@ -222,6 +230,7 @@ class InvokeStep(Operator):
     ) -> None:
         super().__init__(index, place)
         self._node = node
+        self._statement = _statement_of(node.tool)
         self._args = args
         self._flow = flow
         self._dispatcher = dispatcher
@@ -233,7 +242,7 @@ class InvokeStep(Operator):
         args = [frame.values[arg] for arg in self._args]
         tool = self._node.tool
         key = None
-        if tool.effects in ("pure", "read"):
+        if tool.deterministic and not self._asks_anew(args):
             parts = canonical_text([tool.origin, tool.target, tool.name, tool.query, args])
             key = parts.encode("utf-8", "surrogatepass")
         step, order = self.place.name(frame.items), self.place.order(frame.items)
@@ -249,6 +258,10 @@ class InvokeStep(Operator):
         )
         outcome = self._dispatcher.submit(call)
         return PENDING if outcome is None else self._value(outcome, step, order)
+
+    def _asks_anew(self, args: list[Any]) -> bool:
+        """Whether the statement of a row asks for the time or for chance: then equal calls share nothing."""
+        return self._statement is not None and is_volatile(str(args[self._statement]))
 
     def _value(self, outcome: Outcome, step: str, order: Order) -> Any:
         if outcome.merged:

@@ -15,10 +15,12 @@ from helix.grammar.bind_expr import constant_value
 from helix.grammar.scope import Context, Scope, assigned_names, constant, used_names
 from helix.logical import Effects, Model, Tool
 from helix.schema import NO_DEFAULT, Column
+from helix.sql_clock import is_volatile
 from helix.syntax import FunctionDecl, Let, ModelDecl, Option, Param, ToolDecl, UseDecl, Workflow
 from helix.types import JSON, TEXT, ListOf, Table, Type, fits, found, mismatch, parse_cell
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
+_NO_TIME = re.compile(r"0+(?:\.0+)?(?:ms|s|m|h)?")
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _TARGET = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 _SECRET = re.compile(r"(api_?)?key|secret|password|token|authorization", re.IGNORECASE)
@@ -258,6 +260,8 @@ def _tool(context: Context, scope: Scope, tool: ToolDecl) -> Tool:
         effects="read" if tool.origin == "sql" else "unknown",
     )
     made = _with_traits(context, scope, made, tool)
+    if made.query is not None and made.freshness is None and is_volatile(made.query):
+        made = replace(made, freshness=Tool.NOT_FRESH)
     if made.origin == "sql":
         if not (fits(Table(), made.returns) or made.returns == ListOf(JSON)):
             context.error(TypeMismatch(f"a sql tool returns a table, found {made.returns}", tool.span))
@@ -294,6 +298,8 @@ def _with_traits(context: Context, scope: Scope, made: Tool, tool: ToolDecl) -> 
                 made = replace(made, timeout=seconds)
             case "lane" if isinstance(word, str):
                 made = replace(made, lane=word)
+            case "freshness" if _is_nothing(word):
+                made = replace(made, freshness=Tool.NOT_FRESH)
             case "freshness" if isinstance(word, str):
                 made = replace(made, freshness=word)
             case "query" if isinstance(word, str) and isinstance(value, Literal) and made.origin == "sql":
@@ -305,6 +311,13 @@ def _with_traits(context: Context, scope: Scope, made: Tool, tool: ToolDecl) -> 
             case name:
                 context.error(BindError(f"unknown trait `{name}`", trait.span, name_help(name, known, "traits")))
     return made
+
+
+def _is_nothing(word: object) -> bool:
+    """Whether a time is none at all: `0`, `0s`."""
+    return (word == 0 and not isinstance(word, bool)) or (
+        isinstance(word, str) and _NO_TIME.fullmatch(word) is not None
+    )
 
 
 def _check_target(context: Context, target: str, declared: ToolDecl | FunctionDecl) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helix.errors import OutputError
-from helix.executor.replies import completed, correction, parse_reply
+from helix.replies import completed, correction, parse_reply
 from helix.types import BOOL, FLOAT, INT, JSON, TABLE, TEXT, Choice, ListOf, Optional, Record, Type, mismatch
 
 LABELS = Choice(("billing", "bug", "other"))

@@ -11,9 +11,9 @@ from typing import Any
 
 from helix.canonical import to_json_text
 from helix.errors import ToolError
-from helix.executor.replies import completed
 from helix.executor.tools.threads import Threads
 from helix.logical import Tool
+from helix.replies import completed
 from helix.types import Type, mismatch
 
 # Where a traceback begins to be the tool's own.

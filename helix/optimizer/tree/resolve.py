@@ -12,6 +12,7 @@ from helix.logical import (
     Body,
     Choose,
     Const,
+    Fetch,
     Filter,
     Generate,
     GroupReduce,
@@ -36,7 +37,7 @@ from helix.logical import (
 )
 from helix.optimizer.tree.refs import CallSite, Piece, Place, Ref, RefKind, Resolution
 from helix.optimizer.tree.shape import BATCH, Scope, bits
-from helix.optimizer.tree.texts import Texts, computable, digest, joined, renumbered, widest_of
+from helix.optimizer.tree.texts import Texts, computable, digest, fetched, joined, renumbered, widest_of
 from helix.types import Choice
 
 # What is taken for what only a run can tell, by name in every result that rests on it.
@@ -67,8 +68,7 @@ class _Walker:
 
     def run(self) -> None:
         sink = self._found.plan.sink
-        relations = spine(sink.rows)
-        stack: list[Walk] = [self._outermost(sink, relations)]
+        stack: list[Walk] = [self._outermost(sink, spine(sink.rows))]
         while stack:
             child = next(stack[-1], None)
             if child is None:
@@ -100,9 +100,10 @@ class _Walker:
         if outermost and isinstance(rows := getattr(node, "rows", None), Relation):
             frame = self._frames[rows.id]
         match node:
-            case Const():
-                ident = digest("const", node.json)
-                env[node.id] = self._ref(ident, "const", node.label, node, frame=0, known=True).index
+            case Const() | Fetch():
+                const = node if isinstance(node, Const) else fetched(node)
+                ident = digest("const", const.json)
+                env[node.id] = self._ref(ident, "const", const.label, const, frame=0, known=True).index
             case Project(source=Choose() | Repeat() as source, field=field):
                 env[node.id] = env[f"{source.id}.{field}"]
             case Project(source=Relation() as source, field=field):
@@ -495,6 +496,5 @@ def _choices(value: Value) -> list[Choose]:
 
 
 def _values(node: Generate | Invoke) -> Iterable[Value]:
-    if isinstance(node, Invoke):
-        return node.args
-    return tuple(value for part in node.prompt for value in part.content)
+    contents = () if isinstance(node, Invoke) else tuple(value for part in node.prompt for value in part.content)
+    return node.args if isinstance(node, Invoke) else contents

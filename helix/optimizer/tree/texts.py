@@ -11,12 +11,14 @@ import hashlib
 import json
 from collections.abc import Sequence
 
+from helix.canonical import canonical_text
 from helix.errors import HelixError
 from helix.expr import Arg, Binary, Call, Expr, Field, Index, ListExpr, Literal, RecordExpr, children, transform, walk
 from helix.functions import FUNCTIONS, to_text
-from helix.logical import Const
+from helix.logical import Const, Fetch
 from helix.optimizer.tree.refs import HoleSource, Piece, Ref, Resolution
 from helix.optimizer.tree.shape import BATCH, Hole, Scope
+from helix.replies import parse_reply
 from helix.template import Block, Slot, Template, Text
 from helix.types import is_textual
 from helix.unparse import jinja_expr, unparse_expr
@@ -27,6 +29,12 @@ ROLES = ("system", "user", "assistant", "tool")
 _SHOWN = 60
 _DEEPEST = 40
 _TEXT_FUNCTIONS = ("text", "json", "join", "lower", "upper", "trim", "replace")
+
+
+def fetched(node: Fetch) -> Const:
+    """What a reply that is known already says, as the constant that it is."""
+    value = parse_reply(node.text, node.returns, coerce=node.coerce)
+    return Const(type=node.type, json=canonical_text(value), label=node.step)
 
 
 class Texts:

@@ -7,7 +7,6 @@ import re
 from typing import Any
 
 from helix.errors import OutputError
-from helix.executor.engines.base import FinishReason
 from helix.types import (
     BOOL,
     FLOAT,
@@ -32,11 +31,12 @@ _OPENING = re.compile(r"[\[{]")
 _MOST_OPENINGS = 200
 
 
-def parse_reply(text: str, kind: Type, finish: FinishReason = "stop", *, coerce: bool = False) -> Any:
+def parse_reply(text: str, kind: Type, finish: str = "stop", *, coerce: bool = False) -> Any:
     """The value in a reply. Raises OutputError with kind `schema`, `truncated` or `empty`, and the raw text.
 
     A text is taken as it is. For other types: a choice is its bare label or its JSON string; JSON may stand in a fenced
-    block or among prose. `coerce` also turns texts into numbers and bools, and numbers into texts.
+    block or among prose. `coerce` also turns texts into numbers and bools, and numbers into texts. `finish` is why the
+    reply ended, in the words of engines: one that ended by `length` was cut off.
     """
     if kind == TEXT:
         return text
