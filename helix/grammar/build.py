@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from lark import Token, Tree
@@ -180,11 +181,13 @@ class _Transformer(Transformer_NonRecursive):  # type: ignore[type-arg]
 
     def type_choice(self, meta: Any, children: Children) -> Type:
         labels = tuple(child.text for child in children)
-        for position, child in enumerate(children):
-            if child.text in labels[:position]:
+        seen: set[str] = set()
+        for child in children:
+            if child.text in seen:
                 self._errors.append(ParseError(f"label `{child.text}` stands twice in one choice", child.span))
             elif not child.text.strip():
                 self._errors.append(ParseError("a label of a choice cannot be blank", child.span))
+            seen.add(child.text)
         return Choice(labels)
 
     def type_record(self, meta: Any, children: Children) -> Type:
@@ -407,10 +410,9 @@ class _Transformer(Transformer_NonRecursive):  # type: ignore[type-arg]
         return ListExpr(items=tuple(children), span=self._span(meta))
 
     def record(self, meta: Any, children: Children) -> Expr:
-        names = [name for name, _ in children]
-        for position, name in enumerate(names):
-            if name in names[:position]:
-                self._errors.append(ParseError(f"field `{name}` stands twice in one record", self._span(meta)))
+        twice = _twice(name for name, _ in children)
+        if twice is not None:
+            self._errors.append(ParseError(f"field `{twice}` stands twice in one record", self._span(meta)))
         return RecordExpr(fields=tuple(children), span=self._span(meta))
 
     def record_field(self, meta: Any, children: Children) -> tuple[str, Expr]:
@@ -420,8 +422,7 @@ class _Transformer(Transformer_NonRecursive):  # type: ignore[type-arg]
         name, *arguments = children
         named = tuple(argument for argument in arguments if isinstance(argument, tuple))
         positional = tuple(argument for argument in arguments if not isinstance(argument, tuple))
-        given = [key for key, _ in named]
-        twice = next((key for position, key in enumerate(given) if key in given[:position]), None)
+        twice = _twice(key for key, _ in named)
         if twice is not None:
             self._errors.append(ParseError(f"argument `{twice}` stands twice in one call", self._span(meta)))
         if tuple(arguments) != (*positional, *named):
@@ -460,3 +461,13 @@ class _Transformer(Transformer_NonRecursive):  # type: ignore[type-arg]
             self._errors.append(ParseError("a number of more than 1000 digits", span))
             return Literal(value=0, span=span)
         return Literal(value=int(text), span=span)
+
+
+def _twice(names: Iterable[str]) -> str | None:
+    """The first name that has stood before, or None."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    return None

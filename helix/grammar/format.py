@@ -74,6 +74,9 @@ class _Printer(Layout):
 
     def _statement(self, depth: int, statement: Statement) -> None:
         at = self.start(statement.span)
+        if isinstance(statement, Let | ModelDecl | ToolDecl | FunctionDecl):
+            # Its span is that of its name.
+            at = self.word_before(at)
         match statement:
             case Let(name=name, value=value):
                 self.value(depth, f"let {name} = ", value, at=at)
@@ -158,7 +161,7 @@ class _Printer(Layout):
             case For(variable=variable, over=over, body=body, result=result):
                 self.value(depth, f"{prefix}for {variable} in ", over, " {", at=at, opens=True)
                 self._body(depth + 1, body)
-                self.value(depth + 1, "yield ", result, at=self.start(result.span))
+                self.value(depth + 1, "yield ", result, at=self.word_before(self.start(result.span)))
                 self.add(depth, "}" + suffix, self.closing(self.bracket_after(self.end(over.span))), closes=True)
             case Expr() as value:
                 shown = unparse_expr(value)
@@ -174,7 +177,9 @@ class _Printer(Layout):
         settings = self.bracket_around(llm.options[0].span) if llm.options else None
         messages = self.bracket_around(llm.parts[0].span) if llm.parts else None
         broken = self.commented_inside(settings) or (bool(llm.options) and not self.fits(depth, f"{head}{options} {{"))
-        if len(llm.parts) == 1 and not broken and not self.commented_inside(messages):
+        places = self.type_places(llm.returns, self.start(llm.span))
+        commented = self.commented_inside(messages) or (bool(places) and self.commented(places[0], places[-1]))
+        if len(llm.parts) == 1 and not broken and not commented:
             (part,) = llm.parts
             returns = "" if llm.returns is None else f" -> {llm.returns}"
             if isinstance(part, MessagePart):
@@ -189,7 +194,7 @@ class _Printer(Layout):
         if llm.returns is None:
             self.add(depth, f"{head}{options} {{", at, opens=True, closes=broken)
         else:
-            self.kind(depth, f"{head}{options} -> ", llm.returns, " {", at, opens=True, closes=broken)
+            self.kind(depth, f"{head}{options} -> ", llm.returns, " {", at=at, places=places, closes=broken)
         for part in llm.parts:
             self._part(depth + 1, part)
         end = self.end(llm.span)
@@ -206,7 +211,11 @@ class _Printer(Layout):
                 word = "unordered {" if role == "user" else f"{role} unordered {{"
                 self.add(depth, word, at, opens=True)
                 for content in parts:
-                    self.add(depth + 1, f"part {template_token(content, depth + 1)}", self.start(content.span))
+                    self.add(
+                        depth + 1,
+                        f"part {template_token(content, depth + 1)}",
+                        self.word_before(self.start(content.span)),
+                    )
                 self.add(depth, "}", self.closing(self.bracket_after(at)), closes=True)
 
     def _if(self, depth: int, branch: If, at: int | None) -> None:

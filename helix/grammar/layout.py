@@ -8,8 +8,9 @@ from helix.expr import Call, Expr, ListExpr, Literal, RecordExpr
 from helix.grammar.comments import Line
 from helix.grammar.places import Places
 from helix.grammar.texts import block_token
+from helix.grammar.type_lines import broken
 from helix.span import Source, Span
-from helix.types import Choice, Record, Type, is_word, quote
+from helix.types import Type, is_word, quote
 from helix.unparse import unparse_expr
 
 WIDTH = 100
@@ -52,6 +53,14 @@ class Layout:
     def closing(self, bracket: int | None) -> int | None:
         """Where a bracket closes."""
         return self.places.close(bracket) if self.places is not None and bracket is not None else None
+
+    def word_before(self, offset: int | None) -> int | None:
+        """Where the word before an offset begins."""
+        return self.places.word_before(offset) if self.places is not None and offset is not None else None
+
+    def word_from(self, offset: int | None) -> int | None:
+        """Where the next word begins, at an offset or later."""
+        return self.places.word_from(offset) if self.places is not None and offset is not None else None
 
     def commented(self, start: int | None, end: int | None) -> bool:
         """Whether a comment stands between two offsets."""
@@ -96,8 +105,11 @@ class Layout:
             self.add(depth, text, at, opens=opens, closes=closes)
             return
         self.add(depth, prefix + opening, at, opens=True, closes=closes)
+        place = bracket
         for name, part in parts:
-            self.value(depth + 1, name, part, at=self.start(part.span))
+            # The name of a field or an argument has no span: it is what follows the part before.
+            self.value(depth + 1, name, part, at=self.word_from(None if place is None else place + 1))
+            place = self.end(part.span)
         self.add(depth, closing + suffix, self.closing(bracket), opens=opens, closes=True)
 
     def items(self, depth: int, prefix: str, items: Sequence[tuple[str, Span | None]], at: int | None) -> None:
@@ -120,22 +132,37 @@ class Layout:
                 lines.append("  " * (depth + 1) + text)
         self.add(depth, "\n".join(lines), at)
 
+    def type_places(self, kind: Type | None, start: int | None) -> list[int | None]:
+        """Where the bracket, the entries and the end of the type after the next `->` stand; empty where not known."""
+        parts = broken(kind) if kind is not None else None
+        arrow = self.places.arrow(start) if self.places is not None and start is not None else None
+        if self.places is None or arrow is None or parts is None:
+            return []
+        return self.places.words(arrow, [1 + step for step in parts.steps])
+
     def kind(
-        self, depth: int, prefix: str, kind: Type, suffix: str, at: int | None, *, opens: bool, closes: bool
+        self,
+        depth: int,
+        prefix: str,
+        kind: Type,
+        suffix: str,
+        *,
+        at: int | None,
+        places: list[int | None],
+        closes: bool,
     ) -> None:
-        """A line that ends in a type, its labels or fields one a line where it is too long."""
+        """The line of a type, which opens a block; labels or fields go one a line if it is too long or has comments."""
         text = f"{prefix}{kind}{suffix}"
-        if self.fits(depth, text) or not isinstance(kind, Choice | Record):
-            self.add(depth, text, at, opens=opens, closes=closes)
+        parts = broken(kind)
+        commented = bool(places) and self.commented(places[0], places[-1])
+        if parts is None or (self.fits(depth, text) and not commented):
+            self.add(depth, text, at, opens=True, closes=closes)
             return
-        if isinstance(kind, Choice):
-            entries, (opening, closing) = [quote(label) for label in kind.labels], ("choice[", "]")
-        else:
-            entries, (opening, closing) = [str(Record((field,)))[2:-2] for field in kind.fields], ("{", "}")
-        self.add(depth, prefix + opening, at, opens=True, closes=closes)
-        for entry in entries:
-            self.add(depth + 1, entry, None)
-        self.add(depth, closing + suffix, None, opens=opens, closes=True)
+        starts = places or [None] * len(parts.steps)
+        self.add(depth, prefix + parts.opening, at, opens=True, closes=closes)
+        for entry, start in zip(parts.entries, starts[1:-1], strict=True):
+            self.add(depth + 1, entry, start)
+        self.add(depth, parts.closing + suffix, starts[-1], opens=True, closes=True)
 
 
 def _parts(expr: Expr) -> tuple[str, list[tuple[str, Expr]], str]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 
 from helix.grammar.strings import MESSAGE
 from helix.span import Span
 
 _TOKEN = re.compile(
-    r'(?P<block>"""[\s\S]*?""")|(?P<string>"(?>\\[^\n]|[^"\\\n])*+")|(?P<comment>#[^\n]*)|(?P<word>\w+)'
+    r'(?P<block>"""[\s\S]*?""")|(?P<string>"(?>\\[^\n]|[^"\\\n])*+")|(?P<comment>#[^\n]*)|(?P<word>\w+|->)'
     r"|(?P<open>[\[({])|(?P<close>[\])}])|(?P<space>\s+)|(?P<other>.)"
 )
 _CLOSERS = {"(": ")", "[": "]", "{": "}"}
@@ -43,6 +44,8 @@ class Places:
         self._comments: list[int] = []
         self._code: set[int] = set()
         self._margin: list[int] = []
+        self._words: list[int] = []
+        self._arrows: list[int] = []
         self._balanced = True
         self._blank = {number for number, line in enumerate(text.split("\n"), 1) if not line.strip()}
         self._scan(text)
@@ -67,7 +70,12 @@ class Places:
                 self._comments.append(start)
                 continue
             previous = found[0] if kind == "word" else ""
-            self._code.update(range(self.line(start), self.line(position - 1) + 1))
+            if found[0] == "->":
+                self._arrows.append(start)
+            if found[0] not in ("(", ")", ","):
+                self._words.append(start)
+            if found[0] != ",":
+                self._code.update(range(self.line(start), self.line(position - 1) + 1))
             if start == 0 or text[start - 1] == "\n":
                 self._margin.append(start)
             if kind == "open":
@@ -91,6 +99,26 @@ class Places:
     def end(self, span: Span) -> int:
         """The offset at which a span ends."""
         return self._lines[min(span.end_line, len(self._lines)) - 1] + span.end_column - 1
+
+    def word_before(self, offset: int) -> int:
+        """Where the word, text or sign before an offset begins; commas and parentheses passed over."""
+        at = bisect_left(self._words, offset) - 1
+        return self._words[at] if at >= 0 else offset
+
+    def word_from(self, offset: int) -> int:
+        """Where the next word, text or sign begins, at an offset or later; commas and parentheses passed over."""
+        at = bisect_left(self._words, offset)
+        return self._words[at] if at < len(self._words) else offset
+
+    def words(self, offset: int, steps: Sequence[int]) -> list[int | None]:
+        """Where the words begin that stand so many words after the one at an offset."""
+        at = bisect_left(self._words, offset)
+        return [self._words[at + step] if at + step < len(self._words) else None for step in steps]
+
+    def arrow(self, offset: int) -> int | None:
+        """The first `->` at an offset or later."""
+        at = bisect_left(self._arrows, offset)
+        return self._arrows[at] if at < len(self._arrows) else None
 
     def is_blank(self, line: int) -> bool:
         """Whether a line holds only white space."""
