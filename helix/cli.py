@@ -235,16 +235,18 @@ def run(file: str, source: str | None, target: str, constants: tuple[str, ...], 
 @click.option("--input-format", metavar="FORMAT", help="jsonl, json, csv, tsv, parquet or arrow, whatever the suffix.")
 @click.option("--width", type=click.IntRange(40), help="Columns to fit into (default: those of the terminal).")
 @click.option("--cell", type=click.IntRange(1), default=200, show_default=True, help="Characters of a value to show.")
-def show(file: str, **options: Any) -> None:
+def show(file: str, rows: int, columns: str | None, input_format: str | None, width: int | None, cell: int) -> None:
     """Print the first rows of a table FILE: a result, or any input; `-` is standard input.
 
     \b
     helix show replies.parquet
     helix run support.helix -i tickets.jsonl | helix show -
     """
-    from helix.preview import show_command
+    from helix.executor.tables.preview import read_preview
+    from helix.preview import print_preview
 
-    show_command(file, **options)
+    found = read_preview(file, rows=rows, format=input_format)
+    print_preview(found if columns is None else found.only(columns), width=width, cell=cell)
 
 
 def _load(file: str) -> Workflow:

@@ -1,148 +1,41 @@
-"""The command `helix show`: the first rows of a table file as a table in the terminal, whatever its format.
+"""Shows the first rows of a table in the terminal, fitted to its width.
 
-Nothing is checked beyond what the format needs. Texts are shown as they are but for control characters, which a model
-or a table may have put there; null is an empty cell, lists and records are JSON.
+Texts are shown as they are but for control characters, which a model or a table may have put there; null is an empty
+cell, lists and records are JSON.
 """
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from itertools import islice
-from pathlib import Path
 from typing import Any
 
-from helix.errors import InputError, OptionError, name_help
-from helix.executor.tables.bytes_in import ByteSource, FileBytes, SpooledBytes, open_text, unreadable
-from helix.executor.tables.formats import input_format, missing_file, sniff
-from helix.executor.tables.rows import BadRecord, Reader, Unfit
+from helix.errors import OptionError, name_help
 from helix.progress import clean
-from helix.schema import Column, InputSchema
-from helix.types import JSON, TEXT, optional
 
-# Columns that a result has beside those of its workflow, and that are left out where they tell nothing.
+# The column of a result that is left out where it tells nothing.
 _ERROR = "_error"
 _NARROWEST = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preview:
-    """The first rows of a table: its columns in order, the rows, and whether there are more."""
+    """The first rows of a table: what it is called, its columns in order, the rows, and whether there are more."""
 
+    name: str
     columns: tuple[str, ...]
     rows: tuple[dict[str, Any], ...]
     more: bool
 
-
-def show_command(
-    source: str, *, rows: int, columns: str | None, input_format: str | None, width: int | None, cell: int
-) -> None:
-    """Prints the first rows of a file. Raises InputError where it cannot be read, OptionError for unknown columns."""
-    found = read_preview(source, rows=rows, format=input_format)
-    if columns is not None:
-        wanted = [name.strip() for name in columns.split(",") if name.strip()]
-        shown = "standard input" if source == "-" else source
+    def only(self, columns: str) -> Preview:
+        """The same rows with some columns, given as `a,b`. Raises OptionError for one that is not there."""
+        wanted = tuple(name.strip() for name in columns.split(",") if name.strip())
         for name in wanted:
-            if name not in found.columns:
-                raise OptionError(f"{shown} has no column `{name}`; {name_help(name, found.columns, 'columns')}")
-        found = Preview(columns=tuple(wanted), rows=found.rows, more=found.more)
-    print_preview(found, width=width, cell=cell)
-
-
-def read_preview(source: str, *, rows: int, format: str | None = None) -> Preview:
-    """The first rows of a table file in any of the input formats; `-` is standard input.
-
-    Raises InputError where the file cannot be read or one of those rows is malformed.
-    """
-    with _opened(source) as bytes_:
-        named = Path(source) if isinstance(bytes_, FileBytes) else None
-        known = input_format(named, format) or sniff(bytes_)
-        reader = _reader(bytes_, known)
-        reader.prepare()
-        records: list[dict[str, Any]] = []
-        names: dict[str, None] = {}
-        for index, record in enumerate(islice(reader.records(), rows + 1)):
-            if isinstance(record, BadRecord):
-                raise record.error(reader.name, index)
-            records.append(record)
-            names.update(dict.fromkeys(record))
-        if not records and known not in ("jsonl", "json"):
-            names = dict.fromkeys(_names(bytes_, known))
-        return Preview(columns=tuple(names), rows=tuple(records[:rows]), more=len(records) > rows)
-
-
-@contextmanager
-def _opened(source: str) -> Iterator[ByteSource]:
-    bytes_: ByteSource
-    if source == "-":
-        if sys.stdin is None:
-            raise OptionError("there is no standard input to read")
-        bytes_ = SpooledBytes("standard input", sys.stdin.buffer, owned=False)
-    else:
-        path = Path(source)
-        try:
-            if path.is_dir():
-                raise InputError("expected a file, found a folder", path=source)
-            if not path.exists():
-                raise missing_file(path)
-            bytes_ = FileBytes(path) if path.is_file() else SpooledBytes(source, path.open("rb"), owned=True)
-        except OSError as error:
-            raise unreadable(source, error) from None
-    try:
-        yield bytes_
-    finally:
-        bytes_.close()
-
-
-def _reader(source: ByteSource, format: str) -> Reader:
-    """The reader of a format for all columns of the table."""
-    if format == "jsonl":
-        from helix.executor.tables.jsonl_in import JsonLines
-
-        return JsonLines(source)
-    if format == "json":
-        from helix.executor.tables.json_in import JsonArray
-
-        return JsonArray(source)
-    if format in ("csv", "tsv"):
-        from helix.executor.tables.csv_in import DelimitedText
-
-        return DelimitedText(source, _schema(source, format), "," if format == "csv" else "\t")
-    from helix.executor.tables.arrow_in import ipc_rows, parquet_rows
-
-    return (parquet_rows if format == "parquet" else ipc_rows)(source, _schema(source, format))
-
-
-def _schema(source: ByteSource, format: str) -> InputSchema:
-    kind = optional(TEXT if format in ("csv", "tsv") else JSON)
-    return tuple(Column(name, kind) for name in dict.fromkeys(_names(source, format)))
-
-
-def _names(source: ByteSource, format: str) -> list[str]:
-    """The columns that the head of a file names; none where it is no such file, which its reader says better."""
-    if format in ("csv", "tsv"):
-        delimiter = "," if format == "csv" else "\t"
-        with open_text(source) as stream, suppress(csv.Error, UnicodeDecodeError):
-            text = io.TextIOWrapper(stream, encoding="utf-8", newline="")
-            return next((row for row in csv.reader(text, delimiter=delimiter) if row), [])
-        return []
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    with source.open() as stream, suppress(pa.ArrowException, OSError):
-        if format == "parquet":
-            with pq.ParquetFile(stream, pre_buffer=False) as file:
-                return list(file.schema_arrow.names)
-        is_file = stream.read(6) == b"ARROW1"
-        stream.seek(0)
-        with (pa.ipc.open_file if is_file else pa.ipc.open_stream)(stream) as opened:
-            return list(opened.schema.names)
-    return []
+            if name not in self.columns:
+                raise OptionError(f"{self.name} has no column `{name}`; {name_help(name, self.columns, 'columns')}")
+        return Preview(name=self.name, columns=wanted, rows=self.rows, more=self.more)
 
 
 def print_preview(preview: Preview, *, width: int | None = None, cell: int = 200) -> None:
@@ -185,10 +78,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _cell(value: Any, most: int) -> str:
-    if isinstance(value, Unfit):
-        text = f"({value.why})"
-    else:
-        text = value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)
+    text = value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)
     # A line break stays; a tab would be drawn to the terminal's stops, not the table's.
     shown = clean(text.replace("\r\n", "\n").replace("\t", " ").strip("\n"))
     return shown if len(shown) <= most else shown[: most - 1] + "…"

@@ -13,7 +13,7 @@ import pytest
 from helix.cli import main
 from helix.errors import InputError
 from helix.executor.tables import open_sink
-from helix.preview import read_preview
+from helix.executor.tables.preview import read_preview
 from helix.types import INT, JSON, TEXT
 
 COLUMNS = (("n", INT), ("text", TEXT), ("found", JSON))
@@ -119,7 +119,7 @@ def test_csv_with_a_mark_and_packed_files_are_read(tmp_path):
     assert read_preview(str(path), rows=5).rows == ({"a": "1", "b": "x\r\ny"},)
     packed = tmp_path / "rows.csv.gz"
     packed.write_bytes(gzip.compress(path.read_bytes()))
-    assert read_preview(str(packed), rows=5) == read_preview(str(path), rows=5)
+    assert read_preview(str(packed), rows=5).rows == read_preview(str(path), rows=5).rows
 
 
 @pytest.mark.parametrize("name", ["empty.jsonl", "empty.csv"])
