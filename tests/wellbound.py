@@ -188,7 +188,7 @@ class _Author:
                 self.one(("temperature: 0.7", "temperature: null", "seed: 7", "top_p: 0.5", 'stop: ["\\n"]'))
             )
         if self.chance(3):
-            options.append(self.one(("max_tokens: 8", "extra: { min_p: 0.1 }", 'stop: "END"', "reask: 0")))
+            options.append(self.one(("max_tokens: 8", "extra: { min_p: 0.1 }", "timeout: 20s", "reask: 0")))
         return f"model {name} {{ {', '.join(options)} }}"
 
     def columns(self, names: _Names, lets: Mapping[str, Type]) -> str:
