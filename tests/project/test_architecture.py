@@ -14,6 +14,8 @@ PACKAGE = ROOT / "helix"
 FOLDERS = ("grammar", "optimizer", "executor")
 HEAVY = ("openai", "sglang", "torch", "pyarrow", "networkx", "lark", "jinja2", "pydantic", "sqlglot", "rich", "httpx")
 # The command line sits above everything, `helix/api.py` joins the folders, all else is nouns and one front end.
+# The methods `run`, `explain`, ... of a workflow object reach `api` when they are called; nothing does on import.
+LATE = {("dsl", "helix.api")}
 TOP = ("cli", "command_run", "__main__")
 JOINTS = ("api", *TOP)
 
@@ -63,8 +65,7 @@ def test_no_arrow_goes_the_wrong_way(path: Path) -> None:
             if own == "api" and other in TOP:
                 wrong.append(module)
             continue
-        if other in FOLDERS or other in JOINTS:
-            # The Python front end and the results reach `api` and tables only when they are asked to run.
+        if (other in FOLDERS or other in JOINTS) and (own, module) not in LATE:
             wrong.append(module)
     assert wrong == [], f"{module_of(path)} may not import {wrong}"
 
