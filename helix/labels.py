@@ -118,7 +118,7 @@ class Labels:
             case Render(template=template, args=args) if value.id not in self._named:
                 return tuple(self._pieces(template, args))
             case Const(json=text) if isinstance(found := json.loads(text), str):
-                return ((True, _escape(found)),)
+                return ((True, escaped(found)),)
         return ((False, f"{{{self.text(value)}}}"),)
 
     def template(self, render: Render) -> tuple[Piece, ...]:
@@ -136,7 +136,7 @@ class Labels:
         for segment in template.segments:
             match segment:
                 case Text(text=text):
-                    yield True, _escape(text)
+                    yield True, escaped(text)
                 case Slot(value=value):
                     yield False, f"{{{jinja_expr(self._over(value, args))}}}"
                 case Block(source=source, names=names, inputs=inputs):
@@ -250,5 +250,6 @@ def captured(node: Node) -> Mapping[str, Value]:
     return {}
 
 
-def _escape(text: str) -> str:
+def escaped(text: str) -> str:
+    """A literal text as it stands between quotes, its braces doubled: `{` alone begins a value."""
     return quote(text)[1:-1].replace("{", "{{").replace("}", "}}")

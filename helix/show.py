@@ -43,7 +43,7 @@ from typing import Any, Literal
 
 from helix.canonical import to_json_text
 from helix.errors import cell_width
-from helix.labels import Labels, Piece, captured
+from helix.labels import Labels, Piece, captured, escaped
 from helix.logical import (
     UNHASHED,
     Apply,
@@ -188,8 +188,15 @@ def _step(node: Node, labels: Labels, depth: int) -> Iterator[_Line]:
             parts = [operator, name, *_generate(node, labels), *_returns(returns)]
             inside = _prompt(node, labels, depth + 1)
         case Fetch(text=text, returns=returns):
-            piece = ((True, quote(text)[1:-1]),)
-            parts = [operator, name, *_changed(node, _FETCHED), *_returns(returns), _Part("known", "quiet"), _text(piece)]
+            piece = ((True, escaped(text)),)
+            parts = [
+                operator,
+                name,
+                *_changed(node, _FETCHED),
+                *_returns(returns),
+                _Part("known", "quiet"),
+                _text(piece),
+            ]
         case Invoke(tool=tool):
             parts = [operator, name, *_invoke(node, labels), *_returns(tool.returns)]
         case Map(over=over, body=body):
