@@ -195,6 +195,7 @@ def _inner(scope: Scope, params: dict[str, Type], *, prefix: str = "", body: Ite
         prefix=scope.prefix + prefix,
         later=scope.later | later_steps(body),
         gone=dict(scope.gone),
+        outside=(*scope.names, *scope.outside),
         rounds=scope.rounds,
         current=scope.current,
     )

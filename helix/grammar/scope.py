@@ -95,6 +95,7 @@ class Scope:
     before its first round. `gone` explains names that were here but may no longer be read. `steps` are the names that
     steps of this very place have set. `calls` are the values made here that call something: they are run even if nobody
     reads them.
+    `outside` are the names around a sub-plan, for messages: those that it reads are among its own.
     """
 
     rows: Relation
@@ -108,6 +109,7 @@ class Scope:
     current: str = ""
     steps: set[str] = field(default_factory=set)
     calls: list[Value] = field(default_factory=list)
+    outside: tuple[str, ...] = ()
 
     def define(self, context: Context, name: str, value: Value, span: Span | None) -> None:
         """Gives a name its value; a name that is taken is a mistake, unless it is carried round."""
@@ -164,7 +166,7 @@ class Scope:
         for kind, known in (("model", context.models), ("tool", context.tools), ("function", context.functions)):
             if name in known:
                 return BindError(f"`{name}` is a {kind}, not a value", span)
-        return BindError(f"unknown name `{name}`", span, name_help(name, self.names))
+        return BindError(f"unknown name `{name}`", span, name_help(name, (*self.names, *self.outside)))
 
     def _path(self, name: str, target: str) -> tuple[str, ...] | None:
         """How a step further down depends on the target: the names on the way, both ends included; None: not at all."""
