@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 from helix.errors import OptionError, PlanError, name_help
 from helix.logical import LogicalPlan
+from helix.optimizer.pins import pinned, unpinned
 from helix.optimizer.rule import Rule, RuleContext, RuleFunction, describe
 from helix.optimizer.rules import RULES
+from helix.optimizer.scopes import blurred
 from helix.verify import verify
 
 # More rounds than any workflow needs: a set of rules that goes on longer does not end.
@@ -43,7 +45,7 @@ def optimize(
     context = context or RuleContext()
     chosen = [describe(function) for function in (choose_rules() if rules is None else rules)]
     fired: list[Fired] = []
-    current = plan
+    current = pinned(plan)
     seen = {plan.id: "the plan itself"}
     for _ in range(MAX_ROUNDS):
         before_round = current
@@ -52,13 +54,16 @@ def optimize(
             if changed is current or changed.id == current.id:
                 continue
             _check(rule, current, changed)
+            if blurred(changed):
+                # The plan would be right, but an error of a row would have another step's name.
+                continue
             if changed.id in seen:
                 raise PlanError(f"the rules do not converge: {rule.name} gives back {seen[changed.id]}")
             seen[changed.id] = f"the plan that {rule.name} made before"
             fired.append(Fired(rule=rule, before=current, after=changed))
             current = changed
         if current is before_round:
-            return Optimized(plain=plan, plan=current, fired=tuple(fired))
+            return Optimized(plain=plan, plan=unpinned(current) if fired else plan, fired=tuple(fired))
     names = ", ".join(dict.fromkeys(each.rule.name for each in fired[-len(chosen) :]))
     raise PlanError(f"the rules do not converge: after {MAX_ROUNDS} rounds these still change the plan: {names}")
 

@@ -1,124 +1,239 @@
-"""Whether a value can fail on a row whose inputs are there: what a rule must know before it moves a row's fate around.
+"""What can make a value fail: what a rule must know before it moves a row's fate around.
 
-An expression is taken to be safe only where its types prove it: a comparison of a declared number, the length of a
-declared list. Whatever reads json, divides, indexes or calls a declared function can fail.
+Failures begin somewhere: in an input row that does not fit, in a call, in an expression that has no value for a row.
+From there they travel to all that reads them. The fate of a value is the set of the events that make it fail, as the
+bits of an int: the value fails exactly where one of them happens, with the failure that comes first in the workflow.
+So two values of one fate fail together and alike, and a value whose fate is 0 never fails.
 """
 
 from __future__ import annotations
 
-from helix.expr import Arg, Binary, Call, Expr, Field, ListExpr, Literal, RecordExpr, Unary
-from helix.logical import Apply, Choose, Const, Generate, Node, Project, Relation, Render, Value
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+
+from helix.expr import Call, Expr, walk
+from helix.functions import FUNCTIONS
+from helix.logical import (
+    Apply,
+    Body,
+    Choose,
+    Const,
+    Fetch,
+    Filter,
+    Generate,
+    GroupReduce,
+    Invoke,
+    Limit,
+    Map,
+    Node,
+    Parameters,
+    Project,
+    Relation,
+    Render,
+    Repeat,
+    Scan,
+    Sort,
+    Unnest,
+    Value,
+    bodies,
+    body_nodes,
+)
+from helix.optimizer.safety import safe_type
 from helix.template import Slot, Text
-from helix.types import BOOL, INT, JSON, TEXT, ListOf, Optional, Record, Table, Type, is_textual, required, type_of
-
-_TEXT_FUNCTIONS = ("lower", "trim", "upper")
-
-
-def can_fail(node: Node) -> bool:
-    """Whether the value of a node can be a failure where the row itself has none."""
-    match node:
-        case Const() | Relation():
-            return False
-        case Apply(expr=expr, args=args):
-            return any(can_fail(arg) for arg in args) or not safe(expr, args)
-        case Render(template=template, args=args):
-            return any(can_fail(arg) for arg in args) or not all(
-                isinstance(segment, Text) or (isinstance(segment, Slot) and safe(segment.value, args))
-                for segment in template.segments
-            )
-        case Project(source=Relation()):
-            return False
-        case Project(source=Choose() as source, field=field):
-            results = (source.then.result(field), source.otherwise.result(field))
-            # A body reads what it captures through its parameters, which cannot fail by themselves.
-            return any(can_fail(each) for each in (source.condition, *source.captures, *results))
-        case Generate(on_error=on_error):
-            # A call that was not started fails whatever the step says.
-            return on_error == "fail" or True
-    return True
+from helix.traits import traits
+from helix.types import JSON, ListOf, Table, Type, required
 
 
-def safe(expr: Expr, args: tuple[Value, ...]) -> bool:
-    """Whether an expression has a value for all values of its inputs' types."""
-    return _typed(expr, args) is not None
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """The events that make a value fail. `typed` says that the values are of the declared type for certain: what a
+    declared function gives is not checked against its type.
+    """
+
+    events: int
+    typed: bool = True
 
 
-def _typed(expr: Expr, args: tuple[Value, ...]) -> Type | None:
-    """The type of a safe expression; None where it can fail."""
-    match expr:
-        case Literal(value=value):
-            return type_of(value)
-        case Arg(index=index):
-            return args[index].type
-        case ListExpr(items=items):
-            kinds = [_typed(item, args) for item in items]
-            return None if None in kinds else ListOf(JSON)
-        case RecordExpr(fields=fields):
-            parts = [(name, _typed(value, args)) for name, value in fields]
-            known = tuple((name, kind) for name, kind in parts if kind is not None)
-            return Record(known) if len(known) == len(parts) else None
-        case Field(base=base, name=name):
-            return _field(_typed(base, args), name)
-        case Unary(op="not", operand=operand):
-            return None if _typed(operand, args) is None else BOOL
-        case Unary(operand=operand):
-            return INT if _typed(operand, args) == INT else None
-        case Binary(op=op, left=left, right=right):
-            first, second = _typed(left, args), _typed(right, args)
-            return None if first is None or second is None else _binary(op, first, second)
-        case Call():
-            return _call(expr, args)
-    return None
+@dataclass(slots=True)
+class Fates:
+    """The fates of the values of one scope.
+
+    `given` are those of its parameters, where it is that of a sub-plan. All scopes of a plan share `_events`.
+    """
+
+    given: Mapping[str, Fate] = field(default_factory=dict)
+    within: tuple[str, ...] = ()
+    _events: dict[Hashable, int] = field(default_factory=dict)
+    _known: dict[str, Fate] = field(default_factory=dict)
+    _inner: dict[tuple[str, str], Fates] = field(default_factory=dict)
+
+    def of(self, value: Value) -> int:
+        """The events that make a value fail."""
+        return self._fate(value).events
+
+    def control(self, rows: Relation) -> int:
+        """The events that make a row of a relation fail: nothing is called for it from there on."""
+        return self._fate(rows).events
+
+    def safe(self, node: Apply | Render) -> bool:
+        """Whether an expression or a template has a value wherever its inputs have one."""
+        kinds = [self._kind(arg) for arg in node.args]
+        if isinstance(node, Apply):
+            return safe_type(node.expr, kinds) is not None
+        return all(
+            isinstance(segment, Text) or (isinstance(segment, Slot) and safe_type(segment.value, kinds) is not None)
+            for segment in node.template.segments
+        )
+
+    def may_begin_in(self, node: Node) -> bool:
+        """Whether a failure can begin in an expression or template: then its name matters."""
+        return isinstance(node, Apply | Render) and not self.safe(node)
+
+    def passes(self, rows: Filter) -> bool:
+        """Whether a filter fails no row: its condition has a value for each row that has not failed before."""
+        return not self.of(rows.condition) & ~self.control(rows.rows)
+
+    def inside(self, holder: Node, part: str, body: Body) -> Fates:
+        """The fates inside a sub-plan that an operator of this scope holds as `part`."""
+        known = self._inner.get((holder.id, part))
+        if known is None:
+            known = Fates(self._given(holder, body), (*self.within, holder.id), self._events)
+            self._inner[holder.id, part] = known
+        return known
+
+    # --- how it is found ---
+
+    def _fate(self, node: Node) -> Fate:
+        """The fate of a node, those of what it reads first."""
+        stack = [node]
+        while stack:
+            top = stack[-1]
+            if top.id in self._known:
+                stack.pop()
+                continue
+            missing = [read for read in top.inputs if read.id not in self._known]
+            if missing:
+                stack.extend(missing)
+            else:
+                self._known[top.id] = self._computed(top)
+                stack.pop()
+        return self._known[node.id]
+
+    def _event(self, *what: Hashable) -> int:
+        key = (self.within, *what)
+        return 1 << self._events.setdefault(key, len(self._events))
+
+    def _together(self, *nodes: Node) -> int:
+        events = 0
+        for node in nodes:
+            events |= self._known[node.id].events
+        return events
+
+    def _computed(self, node: Node) -> Fate:
+        match node:
+            case Const() | Parameters():
+                return Fate(0)
+            case Scan():
+                return Fate(self._event("table"))
+            case Unnest(rows=rows, value=value):
+                listed = isinstance(required(value.type), ListOf | Table) and self._known[value.id].typed
+                return Fate(self._together(rows, value) | (0 if listed else self._event("spread", node.id)))
+            case GroupReduce(keys=keys):
+                unplaced = [self._event("key", node.id, name) for name, value in keys if self._known[value.id].events]
+                return Fate(self._event("group", node.id) | sum(set(unplaced)))
+            case Filter() | Sort() | Limit() | Fetch():
+                return Fate(self._together(*node.inputs))
+            case Project(source=source, field=field):
+                return self._output(source, field)
+            case Apply() | Render():
+                own = 0 if self.safe(node) else self._event("value", node.id)
+                typed = isinstance(node, Render) or not _declared(node.expr)
+                return Fate(
+                    self._together(*node.args) | own, typed and all(self._known[arg.id].typed for arg in node.args)
+                )
+            case Generate() | Invoke():
+                return Fate(self._together(*node.inputs) | self._event("step", node.step))
+            case Map(over=over, body=body):
+                inner = self.inside(node, "body", body)
+                result = inner._fate(body.result("yield"))
+                listed = isinstance(required(over.type), ListOf | Table) and self._known[over.id].typed
+                events = self._together(node.rows, over)
+                if result.events or not listed or traits(node).effects not in ("pure", "read"):
+                    events |= self._event("step", node.step)
+                return Fate(events, result.typed)
+        # Branches and loops fail in their outputs; a sink is no value.
+        return Fate(0)
+
+    def _output(self, source: Node, field: str) -> Fate:
+        match source:
+            case Scan():
+                return self._known[source.id]
+            case Unnest(value=value):
+                return Fate(self._known[source.id].events, self._known[value.id].typed)
+            case GroupReduce(keys=keys, columns=columns):
+                if field == "rows":
+                    typed = all(self._known[value.id].typed for _, value in columns)
+                    return Fate(self._known[source.id].events, typed)
+                key = self._known[dict(keys)[field].id]
+                return Fate(self._event("key", source.id, field) if key.events else 0, key.typed)
+            case Parameters():
+                return self.given[field]
+            case Choose():
+                return self._chosen(source, field)
+            case Repeat():
+                return self._repeated(source, field)
+        return Fate(self._event("output", source.id, field), False)
+
+    def _chosen(self, source: Choose, field: str) -> Fate:
+        """What both arms fail of, and for what only one of them fails of an event of its own."""
+        before = self._together(source.rows, source.condition)
+        arms = [
+            self.inside(source, part, body)._fate(body.result(field))
+            for part, body in (("then", source.then), ("otherwise", source.otherwise))
+        ]
+        common = arms[0].events & arms[1].events
+        apart = (arms[0].events | arms[1].events) & ~common & ~before
+        own = self._event("output", source.id, field) if apart else 0
+        return Fate(before | common | own, arms[0].typed and arms[1].typed)
+
+    def _repeated(self, source: Repeat, field: str) -> Fate:
+        before = self._together(source.rows)
+        inner = self.inside(source, "body", source.body)
+        results = [inner._fate(value) for _, value in source.body.results]
+        events = 0
+        for result in results:
+            events |= result.events
+        own = self._event("output", source.id, field) if events & ~before else 0
+        return Fate(before | own, all(result.typed for result in results))
+
+    def _given(self, holder: Node, body: Body) -> dict[str, Fate]:
+        names = [name for name, _ in body.parameters.columns]
+        match holder:
+            case Map(over=over, captures=captures):
+                # The body begins only where the list is there.
+                first = {names[0]: Fate(0, self._fate(over).typed)}
+                return first | self._captured(names[1:], captures)
+            case Choose(captures=captures):
+                return self._captured(names, captures)
+            case Repeat(carried=carried, captures=captures):
+                typed = all(self._fate(value).typed for _, value in carried) and not _has_declared(body)
+                rounds = {name: Fate(self._event("round", holder.id, name), typed) for name, _ in carried}
+                return rounds | self._captured(names[len(carried) :], captures)
+        raise TypeError(f"{type(holder).__name__} holds no sub-plan")
+
+    def _captured(self, names: list[str], captures: tuple[Value, ...]) -> dict[str, Fate]:
+        return {name: self._fate(value) for name, value in zip(names, captures, strict=True)}
+
+    def _kind(self, value: Value) -> Type:
+        return value.type if self._fate(value).typed else JSON
 
 
-def _field(base: Type | None, name: str) -> Type | None:
-    """A field of a record is there where its type does not let it be absent; null has null fields."""
-    inner = None if base is None else required(base)
-    found = inner.field(name) if isinstance(inner, Record) else None
-    if found is None or isinstance(found, Optional) or found == JSON:
-        return None
-    return Optional(found) if isinstance(base, Optional) else found
+def _declared(expr: Expr) -> bool:
+    return any(isinstance(part, Call) and part.function not in FUNCTIONS for part in walk(expr))
 
 
-def _binary(op: str, left: Type, right: Type) -> Type | None:
-    first, second = required(left), required(right)
-    if op in ("==", "!="):
-        return BOOL
-    if op in ("and", "or"):
-        return left if left == right else JSON
-    if op in ("<", "<=", ">", ">="):
-        numbers = _is_number(first) and _is_number(second)
-        return BOOL if numbers or (is_textual(first) and is_textual(second)) else None
-    if op in ("in", "not in"):
-        lists = isinstance(second, ListOf | Table)
-        return BOOL if lists or (is_textual(left) and is_textual(second)) else None
-    if left != first or right != second:
-        return None
-    if op == "+" and is_textual(first) and is_textual(second):
-        return TEXT
-    return INT if op in ("+", "-", "*") and first == second == INT else None
-
-
-def _is_number(kind: Type) -> bool:
-    return str(kind) in ("int", "float")
-
-
-def _call(expr: Call, args: tuple[Value, ...]) -> Type | None:
-    kinds = [_typed(arg, args) for arg in expr.args]
-    if not kinds or any(kind is None for kind in kinds):
-        # A missing value inside `default` is caught by it; whatever else can fail there can fail here.
-        return None
-    subject = kinds[0]
-    assert subject is not None
-    match expr.function:
-        case "len" if is_textual(required(subject)) or isinstance(required(subject), ListOf | Table | Record):
-            return INT
-        case "text" | "json":
-            return TEXT
-        case "default":
-            return JSON
-        case "join" if isinstance(subject, ListOf | Table) and all(is_textual(kind) for kind in kinds[1:] if kind):
-            return TEXT
-        case name if name in _TEXT_FUNCTIONS and is_textual(subject):
-            return TEXT
-    return None
+def _has_declared(body: Body) -> bool:
+    return any(
+        (isinstance(node, Apply) and _declared(node.expr)) or any(_has_declared(held) for _, held in bodies(node))
+        for node in body_nodes(body)
+    )

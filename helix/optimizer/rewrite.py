@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
+from helix.expr import Arg
 from helix.logical import (
     UNHASHED,
+    Apply,
     Body,
-    Generate,
-    Invoke,
+    Const,
     LogicalPlan,
-    Map,
     Node,
     Parameters,
     Project,
@@ -25,6 +25,7 @@ from helix.logical import (
     body_nodes,
     topological,
 )
+from helix.types import Type
 
 Change = Callable[[Node], Node]
 
@@ -112,42 +113,54 @@ def _value(node: Node) -> Value:
 
 
 def instantiate(
-    body: Body, given: Mapping[str, Value], rows: Relation, rename: Callable[[str], str] = lambda step: step
+    body: Body,
+    given: Mapping[str, Value],
+    rows: Relation,
+    rename: Callable[[str], str] = lambda step: step,
+    roots: Iterable[Value] | None = None,
 ) -> dict[str, Value]:
-    """A sub-plan put in place: its parameters replaced by values from outside, its calls made over `rows`.
+    """Values of a sub-plan put in place: its parameters replaced by values from outside, its calls made over `rows`.
 
-    Gives its results by name. `rename` gives its steps their new names.
+    Gives its results, or other values of it (`roots`), by their ids there. `rename` gives steps and labels new names.
     """
 
     def change(node: Node) -> Node:
         if isinstance(node, Project) and isinstance(node.source, Parameters):
-            return given[node.field]
-        changed: dict[str, Any] = {}
+            return typed_as(given[node.field], node.type)
+        node = _renamed(node, rename)
+        node = with_bodies(node, lambda held: rewrite_body(held, lambda inner: _renamed(inner, rename)))
         if isinstance(getattr(node, "rows", None), Parameters):
-            changed["rows"] = rows
-        if isinstance(node, Generate | Invoke | Map):
-            step = rename(node.step)
-            if step != node.step:
-                changed["step"] = step
-        if bodies(node):
-            changed |= {name: _renamed(held, rename) for name, held in bodies(node)}
-        return replace(node, **changed) if changed else node
+            moved: dict[str, Any] = {"rows": rows}
+            node = replace(node, **moved)
+        return node
 
+    wanted = tuple(value for _, value in body.results) if roots is None else tuple(roots)
     done: dict[str, Node] = {}
-    for _, value in body.results:
+    for value in wanted:
         for node in topological(value):
             if node.id not in done:
                 done[node.id] = change(with_inputs(node, done))
-    return {name: _value(done[value.id]) for name, value in body.results}
+    return {value.id: _value(done[value.id]) for value in wanted}
 
 
-def _renamed(body: Body, rename: Callable[[str], str]) -> Body:
-    def change(node: Node) -> Node:
-        if isinstance(node, Generate | Invoke | Map) and rename(node.step) != node.step:
-            return replace(node, step=rename(node.step))
-        return node
+def _renamed(node: Node, rename: Callable[[str], str]) -> Node:
+    """The node under other names; the same one where they are the same. Its sub-plans keep theirs."""
+    changed: dict[str, Any] = {}
+    for name in ("step", "label"):
+        old = getattr(node, name, "")
+        new = rename(old) if old else old
+        if new != old:
+            changed[name] = new
+    return replace(node, **changed) if changed else node
 
-    return rewrite_body(body, change)
+
+def typed_as(value: Value, kind: Type) -> Value:
+    """The value under a type that it fits: whoever reads it was checked against that one."""
+    if value.type == kind:
+        return value
+    if isinstance(value, Const):
+        return replace(value, type=kind)
+    return Apply(type=kind, expr=Arg(index=0), args=(value,), label=value.label, span=value.span)
 
 
 def trim(node: Node) -> Node:
@@ -168,12 +181,14 @@ def trim(node: Node) -> Node:
         return node
     fresh = Parameters(columns=tuple(columns[place] for place in kept))
     captures = tuple(node.captures[place - first] for place in kept if place >= first)  # type: ignore[attr-defined]
-    changed: dict[str, Any] = {name: _over(body, fresh) for name, body in held} | {"captures": captures}
+    changed: dict[str, Any] = {name: over_parameters(body, fresh) for name, body in held} | {"captures": captures}
     return replace(node, **changed)
 
 
-def _over(body: Body, parameters: Parameters) -> Body:
+def over_parameters(body: Body, parameters: Parameters) -> Body:
     """The sub-plan over other parameters, which have all names that it reads."""
+    if parameters == body.parameters:
+        return body
     done: dict[str, Node] = {body.parameters.id: parameters}
     for _, value in body.results:
         for part in topological(value):

@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
-from helix.logical import Body, Choose, LogicalPlan, Node, Project, Repeat, Value, every_node, topological
-from helix.optimizer.rewrite import rewrite, trim
+from helix.logical import (
+    Body,
+    Choose,
+    LogicalPlan,
+    Map,
+    Node,
+    Parameters,
+    Project,
+    Repeat,
+    Sink,
+    bodies,
+    body_nodes,
+)
+from helix.optimizer.rewrite import over_parameters, trim, with_inputs
 from helix.optimizer.rule import RuleContext, rule
-from helix.traits import traits
+from helix.optimizer.scopes import Scope, body_of, matched, settled
 
 
 @rule()
@@ -15,7 +28,7 @@ def drop_dead_steps(plan: LogicalPlan, context: RuleContext) -> LogicalPlan:
     """A step that nobody reads is not there.
 
     Sound: steps whose tools may act (anything but pure and read) are kept; the failure of a step that nobody reads is
-    no row's error.
+    no row's error. Names that branches and loops set for nobody go too, and what is passed into them for nobody.
     Pays: calls that nobody wants are not made.
 
     >>> show('''
@@ -29,58 +42,63 @@ def drop_dead_steps(plan: LogicalPlan, context: RuleContext) -> LogicalPlan:
         user "{text}"
       Scan text: text
     """
-    kept = tuple(value for value in plan.sink.also if _acts(value))
-    if kept != plan.sink.also:
-        plan = replace(plan, sink=replace(plan.sink, also=kept))
-    return rewrite(_without_unread_results(plan), trim)
+    scope = Scope((plan.sink,))
+    done = _alive(scope)
+    sink = done[plan.sink.id]
+    assert isinstance(sink, Sink)
+    alive = settled(scope, replace(sink, also=()), done)
+    return plan if alive.id == plan.sink.id else replace(plan, sink=alive)
 
 
-def _acts(value: Value) -> bool:
-    """Whether computing a value may do something to the world."""
-    return any(traits(node).effects not in ("pure", "read") for node in topological(value))
+def _alive(scope: Scope) -> dict[str, Node]:
+    """The new node for each node of a scope, without what its sub-plans compute or read for nobody."""
+    done: dict[str, Node] = {}
+    for node in scope.nodes:
+        fresh = with_inputs(node, done)
+        changed: dict[str, Body] = {}
+        for part, body in bodies(node):
+            inside = scope.inside(node, part, body)
+            changed[part] = body_of(body, _alive(inside), inside, _wanted(scope, node, body))
+        if any(changed[part] is not body for part, body in bodies(node)):
+            given: dict[str, Any] = matched(changed)
+            fresh = replace(fresh, **given)
+        if isinstance(fresh, Repeat):
+            fresh = _without_idle(fresh, _read(scope, node))
+        done[node.id] = trim(fresh)
+    return done
 
 
-def _without_unread_results(plan: LogicalPlan) -> LogicalPlan:
-    """The plan without the names that branches and loops set for nobody."""
-    read: dict[str, set[str]] = {}
-    for node in every_node(plan.sink):
-        if isinstance(node, Project):
-            read.setdefault(node.source.id, set()).add(node.field)
-    smaller: dict[str, Node] = {}
-
-    def change(node: Node) -> Node:
-        if isinstance(node, Choose | Repeat) and node.id in read:
-            smaller[node.id] = node
-        return node
-
-    # Readers are found by id, so holders are changed from the outside in: once a round, as often as the driver comes.
-    rewrite(plan, change)
-    wanted = {held: _fewer(node, read[held]) for held, node in smaller.items()}
-    wanted = {held: node for held, node in wanted.items() if node.id != held}
-    if not wanted:
-        return plan
-    return rewrite(plan, lambda node: wanted.get(node.id, node))
+def _wanted(scope: Scope, holder: Node, body: Body) -> set[str]:
+    """The results of a sub-plan that somebody reads. All of them where nobody does: then the holder goes by itself."""
+    if isinstance(holder, Map):
+        return {"yield"}
+    read = _read(scope, holder)
+    if not read:
+        return {name for name, _ in body.results}
+    if isinstance(holder, Choose):
+        return read
+    assert isinstance(holder, Repeat)
+    idle = _idle(holder, read)
+    return read | {Repeat.UNTIL} | {name for name, _ in holder.carried if name not in idle}
 
 
-def _fewer(node: Node, read: set[str]) -> Node:
-    """The operator without results that are not in `read`, nor carried round, nor acting on the world."""
-    if isinstance(node, Choose):
-        names = {name for name, _ in node.then.results}
-        drop = {
-            name
-            for name in names - read
-            if not _acts(node.then.result(name)) and not _acts(node.otherwise.result(name))
-        }
-        if not drop or drop == names:
-            return node
-        return replace(node, then=_less(node.then, drop), otherwise=_less(node.otherwise, drop))
-    assert isinstance(node, Repeat)
-    keep = read | {Repeat.UNTIL} | {name for name, _ in node.carried}
-    drop = {name for name, value in node.body.results if name not in keep and not _acts(value)}
-    return replace(node, body=_less(node.body, drop)) if drop else node
+def _read(scope: Scope, node: Node) -> set[str]:
+    return {reader.field for reader in scope.readers.get(node.id, ()) if isinstance(reader, Project)}
 
 
-def _less(body: Body, drop: set[str]) -> Body:
-    return Body(
-        parameters=body.parameters, results=tuple((name, value) for name, value in body.results if name not in drop)
-    )
+def _idle(loop: Repeat, read: set[str]) -> set[str]:
+    """The carried names that are read neither after the loop nor in its next round."""
+    body = loop.body
+    inside = {part.field for part in body_nodes(body) if isinstance(part, Project) and part.source == body.parameters}
+    return {name for name, _ in loop.carried if name not in read and name not in inside}
+
+
+def _without_idle(loop: Repeat, read: set[str]) -> Repeat:
+    """The loop without carried names that are no results of it any more."""
+    results = {name for name, _ in loop.body.results}
+    idle = {name for name in _idle(loop, read) if name not in results}
+    if not idle:
+        return loop
+    columns = tuple(column for column in loop.body.parameters.columns if column[0] not in idle)
+    carried = tuple((name, value) for name, value in loop.carried if name not in idle)
+    return replace(loop, carried=carried, body=over_parameters(loop.body, Parameters(columns=columns)))

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 from helix.canonical import canonical_text
 from helix.errors import HelixError
 from helix.evaluate import evaluator
-from helix.expr import Arg, Call, Expr, literal, transform, walk
+from helix.expr import Arg, Binary, Call, Expr, Literal, literal, transform, walk
 from helix.functions import FUNCTIONS, to_text
 from helix.logical import Apply, Choose, Const, Filter, LogicalPlan, Map, Node, Project, Render, Value
-from helix.optimizer.rewrite import instantiate, rewrite
+from helix.optimizer.rewrite import instantiate, typed_as
 from helix.optimizer.rule import RuleContext, rule
+from helix.optimizer.scopes import Scope, rewrite_scopes
 from helix.template import Block, Segment, Slot, Template, Text, map_template, template
+from helix.traits import traits
 from helix.types import mismatch
 
 
@@ -21,8 +24,9 @@ from helix.types import mismatch
 def fold_constants(plan: LogicalPlan, context: RuleContext) -> LogicalPlan:
     """f(constants) = constant; if true then a else b = a.
 
-    Sound: only pure expressions without declared functions are computed, and only where they have a value; a branch
-    whose condition is constant is replaced by the arm that every row takes.
+    Sound: only pure expressions without declared functions are computed, and only where they have a value. A branch
+    whose condition is constant is replaced by the arm that every row takes, unless that arm acts on the world, or a row
+    that has failed before would get a value in its column.
     Pays: prompts show their constant text, so that prefixes are seen; branches that never run are not planned.
 
     >>> show('''
@@ -37,29 +41,41 @@ def fold_constants(plan: LogicalPlan, context: RuleContext) -> LogicalPlan:
         user "{text}"
       Scan text: text
     """
-    return rewrite(plan, _fold)
+    return rewrite_scopes(plan, _fold)
 
 
-def _fold(node: Node) -> Node:
+def _fold(scope: Scope, old: Node, node: Node) -> Node:
     match node:
-        case Apply(args=args):
-            return _folded_apply(node) if any(isinstance(arg, Const) for arg in args) else node
+        case Apply():
+            return _folded_apply(scope, old, node)
         case Render(args=args) if any(isinstance(arg, Const) for arg in args):
-            return _folded_render(node)
+            return _folded_render(node, scope.cut(old))
         case Filter(rows=rows, condition=Const(json=text)) if json.loads(text):
             return rows
-        case Map(over=Const(json="[]")):
-            return Const(type=node.type, json="[]", span=node.span)
-        case Map(over=Const(json="null")):
-            return Const(type=node.type, json="null", span=node.span)
+        case Map(over=Const(json="[]" | "null" as text)):
+            return _if_exact(scope, old, node, Const(type=node.type, json=text, span=node.span))
         case Project(source=Choose() as choose) if isinstance(choose.condition, Const):
-            return _taken(node, choose, choose.condition)
+            return _if_exact(scope, old, node, _taken(node, choose, choose.condition))
     return node
 
 
-def _folded_apply(node: Apply) -> Value:
+def _if_exact(scope: Scope, old: Node, node: Value, new: Value) -> Value:
+    """The new value where it fails on the same rows as the one before, as far as anybody can tell."""
+    fates = scope.fates
+    return node if (fates.of(node) ^ fates.of(new)) & ~scope.ambient(old) else new
+
+
+def _folded_apply(scope: Scope, old: Node, node: Apply) -> Value:
     """The expression with its constant inputs put in; a constant where nothing else is left."""
-    expr, args = _inlined(node.expr, node.args)
+    expr, args = node.expr, node.args
+    if any(isinstance(arg, Const) for arg in args):
+        expr, args = _inlined(expr, args)
+    simple = _simplified(expr)
+    if simple is not expr:
+        made = _if_exact(scope, old, node, _over(node, simple, args))
+        if made is not node:
+            assert isinstance(made, Apply)
+            expr, args = made.expr, made.args
     if args or not _computable(expr):
         return node if expr is node.expr else replace(node, expr=expr, args=args)
     try:
@@ -72,8 +88,28 @@ def _folded_apply(node: Apply) -> Value:
         return node
 
 
-def _folded_render(node: Render) -> Render:
-    """The template with its constant slots turned into text."""
+def _over(node: Apply, expr: Expr, args: tuple[Value, ...]) -> Apply:
+    """The node with another expression, over those inputs alone that it reads."""
+    kept = list(dict.fromkeys(args[part.index] for part in walk(expr) if isinstance(part, Arg)))
+
+    def leaf(part: Expr) -> Expr:
+        return Arg(index=kept.index(args[part.index]), span=part.span) if isinstance(part, Arg) else part
+
+    return replace(node, expr=transform(expr, leaf), args=tuple(kept))
+
+
+def _simplified(expr: Expr) -> Expr:
+    """`true and x` and `false or x` are x, `false and x` is false, `true or x` is true."""
+    while isinstance(expr, Binary) and expr.op in ("and", "or"):
+        left = _simplified(expr.left)
+        if not isinstance(left, Literal):
+            return expr if left is expr.left else replace(expr, left=left)
+        expr = expr.right if bool(left.value) == (expr.op == "and") else left
+    return expr
+
+
+def _folded_render(node: Render, cut: frozenset[int]) -> Render:
+    """The template with its constant slots turned into text, but for those that a step may cut."""
     kept: list[Value] = []
     holding = {
         id(arg)
@@ -87,7 +123,7 @@ def _folded_render(node: Render) -> Render:
         if not isinstance(part, Arg):
             return part
         arg = node.args[part.index]
-        if isinstance(arg, Const) and id(part) not in holding:
+        if isinstance(arg, Const) and id(part) not in holding and part.index not in cut:
             return literal(json.loads(arg.json))
         if arg not in kept:
             kept.append(arg)
@@ -138,11 +174,11 @@ def _computable(expr: Expr) -> bool:
 
 def _taken(node: Project, choose: Choose, condition: Const) -> Value:
     """The value of the arm that every row takes, put in place of the branch."""
-    body = choose.then if json.loads(condition.json) else choose.otherwise
+    body: Any = choose.then if json.loads(condition.json) else choose.otherwise
+    if traits(choose).effects not in ("pure", "read"):
+        # Reading one output runs all of the arm.
+        return node
     names = [name for name, _ in body.parameters.columns]
     given = dict(zip(names, choose.captures, strict=True))
-    value = instantiate(body, given, choose.rows)[node.field]
-    if value.type == node.type:
-        return value
-    # The branch joined two types; whoever reads it was checked against the wider one.
-    return Apply(type=node.type, expr=Arg(index=0), args=(value,), label=node.label, span=node.span)
+    result = body.result(node.field)
+    return typed_as(instantiate(body, given, choose.rows, roots=(result,))[result.id], node.type)

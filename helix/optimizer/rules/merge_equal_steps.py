@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from helix.canonical import canonical_text
 from helix.logical import (
+    Apply,
     Body,
     Choose,
     Filter,
     Generate,
     Invoke,
+    Limit,
     LogicalPlan,
     Map,
     Node,
+    Project,
     Relation,
+    Render,
     Repeat,
     Sink,
+    Sort,
+    Value,
     bodies,
-    content,
-    topological,
+    body_nodes,
 )
-from helix.optimizer.fallible import can_fail
-from helix.optimizer.rewrite import with_bodies, with_inputs
+from helix.optimizer.rewrite import with_inputs
 from helix.optimizer.rule import RuleContext, rule
+from helix.optimizer.scopes import Scope, body_of
+from helix.optimizer.signature import signature
+from helix.places import PIN, Order, Places
 from helix.traits import traits
 
 
@@ -33,8 +39,10 @@ def merge_equal_steps(plan: LogicalPlan, context: RuleContext) -> LogicalPlan:
     """x = f(a), y = f(a) is x = f(a), y = x.
 
     Sound: only steps whose results depend on their inputs alone: temperature 0 or a seed and no `cache off`, tools that
-    only read. They run over the same rows, or the second over rows that a filter which cannot fail has left of them.
-    Inputs first, so that steps that differ only in the names of equal steps merge too. The first one's name stays.
+    only read. They run over the same rows, or one over rows that filters, sorts and limits which fail no row have left
+    of the other's. Inputs first, so that steps that differ only in the names of equal steps merge too. The step that
+    comes first in the workflow keeps its name, and only where its failure always comes to light: else an error would
+    have the wrong name.
     Pays: one call where there were two.
 
     >>> show('''
@@ -48,41 +56,202 @@ def merge_equal_steps(plan: LogicalPlan, context: RuleContext) -> LogicalPlan:
         user "Sum up: {text}"
       Scan text: text
     """
-    sink = _merged(plan.sink, plan.steps)
+    try:
+        sink = _Merger(Scope((plan.sink,)), Places(plan.steps)).merged()[plan.sink.id]
+    except _Blurred:
+        return plan
     assert isinstance(sink, Sink)
     return plan if sink.id == plan.sink.id else replace(plan, sink=sink)
 
 
-def _merged(root: Node, steps: tuple[str, ...]) -> Node:
-    """The node with equal steps of its scope merged, and of the sub-plans below it each within itself."""
-    return _merge_scope((root,), steps)[root.id]
+Step = Generate | Invoke | Map | Choose | Repeat
 
 
-def _merge_scope(roots: tuple[Node, ...], steps: tuple[str, ...]) -> dict[str, Node]:
-    done: dict[str, Node] = {}
-    leaders: dict[str, list[Node]] = {}
-    nodes = {node.id: node for root in roots for node in topological(root)}
-    for node in nodes.values():
-        fresh = with_inputs(node, done)
-        if bodies(fresh):
-            fresh = with_bodies(fresh, lambda body: _merge_body(body, steps))
-        if isinstance(fresh, Generate | Invoke | Map | Choose | Repeat) and _mergeable(fresh):
-            known = leaders.setdefault(_signature(fresh), [])
-            leader = next((each for each in known if _covers(each, fresh)), None)
-            if leader is not None:
-                fresh = leader
-            else:
-                known.append(fresh)
-        done[node.id] = fresh
-    return done
+class _Blurred(Exception):
+    """What merges would leave an error with the wrong name."""
 
 
-def _merge_body(body: Body, steps: tuple[str, ...]) -> Body:
-    done = _merge_scope(tuple(value for _, value in body.results), steps)
-    results: Any = tuple((name, done[value.id]) for name, value in body.results)
-    if all(new is old for (_, new), (_, old) in zip(results, body.results, strict=True)):
-        return body
-    return Body(parameters=body.parameters, results=results)
+@dataclass(slots=True, eq=False)
+class _Class:
+    """Equal nodes of one scope: the first in the workflow, all of them, and the lowest rows that one runs over."""
+
+    first: Node
+    members: list[Node]
+    rows: Relation | None
+    made: Node | None = None
+
+
+class _Merger:
+    """Merges the equal steps of one scope, and those of the sub-plans below it each within itself."""
+
+    def __init__(self, scope: Scope, places: Places) -> None:
+        self._scope = scope
+        self._places = places
+        self._alike: dict[str, Node] = {}
+        self._classes: dict[str, _Class] = {}
+        self._bodies: dict[tuple[str, str], Body] = {}
+        self._outputs: dict[tuple[str, int], Project] = {}
+
+    def merged(self) -> dict[str, Node]:
+        """The new node for each node of the scope."""
+        for node in self._scope.nodes:
+            for part, body in bodies(node):
+                inside = _Merger(self._scope.inside(node, part, body), self._places).merged()
+                self._bodies[node.id, part] = body_of(body, inside)
+            if isinstance(node, Project) and isinstance(node.source, Choose):
+                self._outputs.setdefault((node.source.id, _position(node.source, node.field)), node)
+        self._classify()
+        return self._rebuilt()
+
+    # --- which are equal ---
+
+    def _classify(self) -> None:
+        by_signature: dict[str, list[_Class]] = {}
+        for node in self._scope.nodes:
+            alike = self._with_bodies(with_inputs(node, self._alike), node)
+            if isinstance(node, Project) and isinstance(node.source, Choose):
+                alike = self._named_like_first(node, alike)
+            self._alike[node.id] = alike
+            if isinstance(node, Apply | Render):
+                self._note_value(node, alike, by_signature)
+            elif isinstance(node, Step) and _mergeable(node):
+                self._note_step(node, alike, by_signature)
+
+    def _note_value(self, node: Apply | Render, alike: Node, known: dict[str, list[_Class]]) -> None:
+        """Values that are equal now become one: where they can fail, the first one's name must be right."""
+        same = known.setdefault(alike.id, [])
+        if not same:
+            same.append(self._begun(node))
+        elif (
+            node.label != getattr(same[0].first, "label", "")
+            and not self._joins(same[0], node)
+            and self._scope.fates.may_begin_in(node)
+        ):
+            raise _Blurred
+
+    def _note_step(self, node: Step, alike: Node, known: dict[str, list[_Class]]) -> None:
+        same = known.setdefault(signature(alike), [])
+        for group in same:
+            if self._joins(group, node):
+                self._alike[node.id] = self._alike[group.members[0].id]
+                return
+        same.append(self._begun(node))
+
+    def _begun(self, node: Node) -> _Class:
+        made = self._classes[node.id] = _Class(node, [node], getattr(node, "rows", None))
+        return made
+
+    def _joins(self, group: _Class, node: Node) -> bool:
+        """Takes a node into a class of equal ones, where the name of the first of them is right for all."""
+        first = min(group.first, node, key=self._order)
+        members = [*group.members, node]
+        if any(not self._comes_to_light(each, first) for each in members if each is not first):
+            return False
+        if group.rows is not None:
+            rows = self._lowest(group.rows, getattr(node, "rows"))  # noqa: B009
+            if rows is None:
+                return False
+            group.rows = rows
+        group.first, group.members = first, members
+        self._classes[node.id] = group
+        return True
+
+    def _order(self, node: Node) -> Order:
+        """Where a node begins in the workflow."""
+        if isinstance(node, Generate | Invoke | Map):
+            return self._places.named(node.step).rank
+        if isinstance(node, Choose | Repeat):
+            labels = [
+                label
+                for _, body in bodies(node)
+                for inner in body_nodes(body)
+                if (label := getattr(inner, "step", "") or getattr(inner, "label", ""))
+            ]
+            labels += [
+                reader.label
+                for reader in self._scope.readers.get(node.id, ())
+                if isinstance(reader, Project) and reader.label
+            ]
+            return min((self._places.named(label.removeprefix(PIN)).rank for label in labels), default=())
+        label = node.label if isinstance(node, Value) else ""
+        return self._places.named(label.removeprefix(PIN)).rank
+
+    def _comes_to_light(self, hidden: Node, shown: Node) -> bool:
+        if not isinstance(hidden, Choose | Repeat):
+            return self._scope.comes_to_light(hidden, shown)
+        outputs = {
+            reader.field: reader for reader in self._scope.readers.get(shown.id, ()) if isinstance(reader, Project)
+        }
+        for reader in self._scope.readers.get(hidden.id, ()):
+            if not isinstance(reader, Project):
+                continue
+            twin = outputs.get(_renamed(hidden, reader.field, shown))
+            if twin is None or not self._scope.comes_to_light(reader, twin):
+                return False
+        return True
+
+    def _lowest(self, one: Relation, other: Relation) -> Relation | None:
+        """The lower of two relations, where the rows of the higher are some of its rows and have failed alike."""
+        for low, high in ((one, other), (other, one)):
+            rows = high
+            while rows != low and isinstance(rows, Filter | Sort | Limit):
+                rows = rows.rows
+            if rows == low and self._scope.fates.control(low) == self._scope.fates.control(high):
+                return low
+        return None
+
+    def _named_like_first(self, node: Project, alike: Node) -> Node:
+        source = node.source
+        assert isinstance(source, Choose)
+        group = self._classes.get(source.id)
+        if group is None or group.members[0] == source:
+            return alike
+        return replace(alike, field=_renamed(source, node.field, group.members[0]))  # type: ignore[call-arg]
+
+    def _with_bodies(self, node: Node, old: Node) -> Node:
+        changed: dict[str, Any] = {
+            part: merged for part, body in bodies(old) if (merged := self._bodies[old.id, part]) is not body
+        }
+        return replace(node, **changed) if changed else node
+
+    # --- the scope with one of each ---
+
+    def _rebuilt(self) -> dict[str, Node]:
+        done: dict[str, Node] = {}
+        for node in self._scope.nodes:
+            group = self._classes.get(node.id)
+            if group is None or len(group.members) == 1:
+                fresh = self._with_bodies(with_inputs(node, done), node)
+                if isinstance(node, Project):
+                    fresh = self._of_first(node, fresh)
+                done[node.id] = fresh
+                continue
+            if group.made is None:
+                group.made = self._made(group, with_inputs(node, done), done)
+            done[node.id] = group.made
+        return done
+
+    def _made(self, group: _Class, fresh: Node, done: dict[str, Node]) -> Node:
+        """The one node that stands for a class: the first one by name and sub-plans, over what each of them reads."""
+        first = group.first
+        changed: dict[str, Any] = {"span": first.span}
+        if isinstance(first, Generate | Invoke | Map):
+            changed["step"] = first.step
+        if isinstance(first, Value):
+            changed["label"] = first.label
+        if group.rows is not None:
+            changed["rows"] = done[group.rows.id]
+        changed |= {part: self._bodies[first.id, part] for part, _ in bodies(first)}
+        return replace(fresh, **changed)
+
+    def _of_first(self, node: Project, fresh: Node) -> Node:
+        group = self._classes.get(node.source.id)
+        if group is None or not isinstance(node.source, Choose) or group.first == node.source:
+            return fresh
+        field = _renamed(node.source, node.field, group.first)
+        twin = self._outputs.get((group.first.id, _position(node.source, node.field)))
+        label = node.label if twin is None else twin.label
+        return replace(fresh, field=field, label=label)  # type: ignore[call-arg]
 
 
 def _mergeable(node: Node) -> bool:
@@ -90,46 +259,12 @@ def _mergeable(node: Node) -> bool:
     return own.deterministic and own.effects in ("pure", "read")
 
 
-def _covers(leader: Node, other: Node) -> bool:
-    """Whether the leader has run wherever the other would: over its rows, or those that safe filters left of them."""
-    rows: Relation = other.rows  # type: ignore[attr-defined]
-    while rows != leader.rows:  # type: ignore[attr-defined]
-        if not isinstance(rows, Filter) or can_fail(rows.condition):
-            return False
-        rows = rows.rows
-    return True
+def _position(source: Choose, field: str) -> int:
+    return [name for name, _ in source.then.results].index(field)
 
 
-def _signature(node: Node) -> str:
-    """What two steps must share to be equal: everything but their names and their rows."""
-    return canonical_text([type(node).__name__, _nameless(node)])
-
-
-def _nameless(node: Node) -> dict[str, Any]:
-    shown = content(node)
-    shown.pop("step", None)
-    shown.pop("rows", None)
-    for name, body in bodies(node):
-        shown[name] = {
-            "parameters": content(body.parameters),
-            "results": [[given, _inner(value, node)] for given, value in body.results],
-        }
-    return shown
-
-
-def _inner(root: Node, holder: Node) -> list[Any]:
-    """The operators of a sub-plan without the names of their steps: references by position instead of by id."""
-    place: dict[str, int] = {}
-    shown: list[Any] = []
-    for node in topological(root):
-        place[node.id] = len(place)
-        shown.append([type(node).__name__, _replaced(_nameless(node), place)])
-    return shown
-
-
-def _replaced(value: Any, place: dict[str, int]) -> Any:
-    if isinstance(value, dict):
-        if set(value) == {"$"}:
-            return {"#": place.get(value["$"], value["$"])}
-        return {key: _replaced(item, place) for key, item in value.items()}
-    return [_replaced(item, place) for item in value] if isinstance(value, list) else value
+def _renamed(source: Node, field: str, other: Node) -> str:
+    """What an equal operator calls an output: equal branches give their names in the same order."""
+    if isinstance(source, Choose) and isinstance(other, Choose):
+        return other.then.results[_position(source, field)][0]
+    return field

@@ -1,0 +1,52 @@
+"""What two steps must share to be equal: everything but the names in them and the rows that they run over."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from helix.canonical import canonical_text
+from helix.logical import Body, Choose, Node, Parameters, Project, bodies, body_nodes, content, encode
+
+
+def signature(node: Node) -> str:
+    """The same text for equal steps over equal inputs."""
+    return canonical_text(_shown(node, {}))
+
+
+def _shown(node: Node, places: dict[str, int]) -> list[Any]:
+    """An operator without names: what it reads by place inside a sub-plan, by id outside."""
+    if isinstance(node, Project):
+        return [type(node).__name__, _reference(node.source, places), _output(node), encode(node.type)]
+    shown = content(node, lambda read: _reference(read, places))
+    shown.pop("step", None)
+    shown.pop("rows", None)
+    for part, body in bodies(node):
+        shown[part] = _body(body, named=not isinstance(node, Choose))
+    return [type(node).__name__, shown]
+
+
+def _reference(node: Node, places: dict[str, int]) -> str | int:
+    return places.get(node.id, node.id)
+
+
+def _output(node: Project) -> str | int:
+    """Which output of an operator: by place where its name is nobody's business."""
+    match node.source:
+        case Parameters(columns=columns):
+            return [name for name, _ in columns].index(node.field)
+        case Choose(then=then):
+            return [name for name, _ in then.results].index(node.field)
+    return node.field
+
+
+def _body(body: Body, *, named: bool) -> list[Any]:
+    places: dict[str, int] = {}
+    shown: list[Any] = []
+    for node in body_nodes(body):
+        places[node.id] = len(places)
+        if isinstance(node, Parameters):
+            shown.append([encode(kind) for _, kind in node.columns])
+        else:
+            shown.append(_shown(node, places))
+    results = [[name if named else "", places[value.id]] for name, value in body.results]
+    return [shown, results]
