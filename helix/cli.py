@@ -15,6 +15,7 @@ import click
 
 from helix import __version__
 from helix.errors import HelixError, InputError, OptionError
+from helix.progress import clean
 
 if TYPE_CHECKING:
     from helix.dsl import Workflow
@@ -41,7 +42,7 @@ def _guarded() -> int:
         error.show()
         return WRONG
     except HelixError as error:
-        click.echo(error.render(), err=True)
+        click.echo(clean(error.render()), err=True)
         return WRONG
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -52,7 +53,7 @@ def _guarded() -> int:
     except Exception as error:
         if os.environ.get("HELIX_DEBUG"):
             raise
-        click.echo(f"internal error: {type(error).__name__}: {error}", err=True)
+        click.echo(clean(f"internal error: {type(error).__name__}: {error}"), err=True)
         click.echo("  help: this is a fault of Helix; HELIX_DEBUG=1 shows where", err=True)
         return 1
 
@@ -100,7 +101,7 @@ def check(files: tuple[str, ...], constants: tuple[str, ...]) -> int:
         try:
             bound = api.check(_load(file), set=_constants(constants))
         except HelixError as error:
-            click.echo(error.render(), err=True)
+            click.echo(clean(error.render()), err=True)
             wrong += 1
             continue
         for warning in bound.warnings:

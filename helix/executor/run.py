@@ -164,7 +164,7 @@ class Run:
             elif more:
                 self._moved()
         except Exception as error:
-            self._over.set_exception(error)
+            self._fail(error)
 
     def _pass_on(self) -> bool:
         """Closes what nobody wants rows of, and tells boundaries that they have all their rows; whether any has now."""
@@ -190,8 +190,13 @@ class Run:
         return all(stage.over for stage in self._stages)
 
     def _broke(self) -> None:
-        error = self._dispatcher.error
-        if error is not None and self._over is not None and not self._over.done():
+        """Hears that a worker has ended with an error of our own."""
+        if self._dispatcher.error is not None:
+            self._fail(self._dispatcher.error)
+
+    def _fail(self, error: BaseException) -> None:
+        """Ends the run with an error."""
+        if self._over is not None and not self._over.done():
             self._over.set_exception(error)
 
     async def close(self) -> None:
@@ -228,7 +233,11 @@ class Run:
             self.report.fatal = fatal
             self._cut = Failure(kind, f"not started: {reason}", step="")
             self._limits.halt(reason, kind)
-            self._dispatcher.close(lambda call: Failure(kind, self._cut.message, step=call.step, order=call.order))
+            try:
+                self._dispatcher.close(lambda call: Failure(kind, self._cut.message, step=call.step, order=call.order))
+            except Exception as error:
+                # Calls that fail move rows, and those may not be writable. A timer or a signal may have called this.
+                self._fail(error)
         self._moved()
 
     # --- rows in and out ---
