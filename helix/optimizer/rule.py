@@ -17,10 +17,18 @@ class KnownResults(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnStats:
-    """What the table says of a column: its distinct values, and the mean length of its text in tokens."""
+    """What the table says of a column: its distinct values, and the mean length of its text in tokens.
+
+    `exact`: the distinct values were counted, not estimated. `p90` is the length that nine of ten texts do not exceed,
+    `nulls` the share of rows without a value, `items` the mean length of its lists (None: it holds none).
+    """
 
     distinct: int
     tokens: float
+    exact: bool = True
+    p90: float = 0.0
+    nulls: float = 0.0
+    items: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,7 @@ from helix.optimizer.tokens import Tokenizer
 from helix.optimizer.tree.refs import CallSite, Piece, Resolution
 from helix.optimizer.tree.resolve import resolve_plan
 from helix.optimizer.tree.shape import Frame, Hole, LlmOp, Namespace, Segment, Static, Tree, Turn, bits
+from helix.types import TEXT
 
 _WORD = re.compile(r"\s*(?:[A-Za-z]+|\S|\Z)")
 # Fields of a request that decide which cached prefixes it can meet.
@@ -228,31 +229,30 @@ def _ops(found: Resolution, sites: Sequence[CallSite], own: Sequence[int], ends:
     """The llm steps as ops: what they need is followed through tools to other llm steps."""
     number = {site.index: op for op, site in enumerate(sites)}
     direct: list[int] = []
-    every: list[int] = []
     ops: list[LlmOp] = []
     for site in found.calls:
-        near, far = 0, 0
+        near = 0
         for other in bits(site.needs & ((1 << site.index) - 1)):
             near |= 1 << number[other] if other in number else direct[other]
-            far |= every[other] | (1 << number[other] if other in number else 0)
         direct.append(near)
-        every.append(far)
         if site.index in number:
             op, node = number[site.index], site.node
             assert isinstance(node, Generate)
+            shown = None
+            if node.returns == TEXT and node.sample == 1:
+                shown = found.holes.get(int(found.refs[site.ref].ident, 16))
             ops.append(
                 LlmOp(
                     index=op,
                     step=node.step,
-                    node=node.id,
                     frame=site.frame,
                     namespace=own[op],
                     sample=node.sample,
                     shared=node.deterministic and node.cache,
                     max_tokens=node.model.max_tokens,
-                    needs=tuple(bits(near)),
-                    needs_all=far,
+                    needs=near,
                     end=ends[op],
+                    reply=0 if shown is None else shown.hole.key,
                 )
             )
     return tuple(ops)

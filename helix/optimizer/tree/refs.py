@@ -29,6 +29,7 @@ class Ref:
     `ident` is equal for values that are equal by construction. `args` are the values that it is computed from, `calls`
     the calls that it comes from directly, as bits. `roots` are the values that decide it: columns, items, and what
     differs from row to row though all columns are equal (`random`). `known`: the input table alone gives it.
+    `inner` is the frame of the sub-plan that makes it (the first arm's of a branch, -1 for none).
     """
 
     index: int
@@ -44,6 +45,7 @@ class Ref:
     scope: Scope = BATCH
     node: Node | None = None
     field: str = ""
+    inner: int = -1
     args: tuple[int, ...] = ()
     expr: Expr | None = None
     template: Template | None = None
@@ -107,4 +109,4 @@ class Resolution:
     refs: list[Ref] = field(default_factory=list)
     places: list[Place] = field(default_factory=list)
     calls: list[CallSite] = field(default_factory=list)
-    holes: dict[str, HoleSource] = field(default_factory=dict)
+    holes: dict[int, HoleSource] = field(default_factory=dict)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import Any
 
-from helix.expr import Arg, Binary, Expr, ListExpr, Literal
+from helix.expr import Arg, Binary, ListExpr, Literal
 from helix.logical import (
     Apply,
     Body,
@@ -36,7 +36,7 @@ from helix.logical import (
     topological,
 )
 from helix.optimizer.tree.refs import CallSite, Piece, Place, Ref, RefKind, Resolution
-from helix.optimizer.tree.shape import BATCH, Scope, bits
+from helix.optimizer.tree.shape import BATCH, GROUP, ROW, SAMPLE, Scope, bits
 from helix.optimizer.tree.texts import Texts, computable, digest, fetched, joined, renumbered, widest_of
 from helix.types import Choice
 
@@ -212,7 +212,7 @@ class _Walker:
                 ref.calls = place.control
             else:
                 ref.known = True
-            self._root(ref, Scope("group") if isinstance(source, GroupReduce) else Scope("row"))
+            self._root(ref, GROUP if isinstance(source, GroupReduce) else ROW)
         return ref.index
 
     # --- relations ---
@@ -434,7 +434,7 @@ class _Walker:
                 outside |= refs[start].roots
                 scope = widest_of((scope, refs[start].scope))
         made.calls |= calls
-        made.roots, made.scope = outside, scope
+        made.roots, made.scope, made.inner = outside, scope, inner
         if random:
             self._root(made, self._own_scope(made.frame), random=True)
 
@@ -445,7 +445,7 @@ class _Walker:
         while frame >= 0 and places[frame].kind not in ("items", "rounds", "spread"):
             frame = places[frame].parent
         if not depth:
-            return Scope("sample")
+            return SAMPLE
         return Scope("iter" if places[frame].kind == "rounds" else "item", depth)
 
     def _starts(self, index: int, inner: int) -> Iterable[int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from itertools import accumulate
 from typing import Any, Literal
 
 ScopeKind = Literal["batch", "group", "row", "sample", "item", "iter"]
@@ -43,7 +43,7 @@ class Scope:
         return f"{self.kind}({self.depth})" if self.depth > 1 else self.kind
 
 
-BATCH = Scope("batch")
+BATCH, GROUP, ROW, SAMPLE = Scope("batch"), Scope("group"), Scope("row"), Scope("sample")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Hole:
     messages (`history`), each with its turn.
     """
 
-    key: str
+    key: int
     producer: str
     field: str
     filters: tuple[str, ...]
@@ -127,21 +127,21 @@ class Frame:
 class LlmOp:
     """An llm step where it stands in the workflow: a step inside two branches is two of them.
 
-    `needs` are the ops whose values it waits for, with none between; `needs_all` the same through others, as bits.
-    `shared`: equal prompts share one call. `end` is the node at which its prompt ends.
+    `needs` are the ops whose values it waits for, with none between, as bits (see `bits`). `shared`: equal prompts share
+    one call. `end` is the node at which its prompt ends. `reply` is the key of the hole that shows its reply as it
+    came, 0 where no hole can.
     """
 
     index: int
     step: str
-    node: str
     frame: int
     namespace: int
     sample: int
     shared: bool
     max_tokens: int | None
-    needs: tuple[int, ...]
-    needs_all: int
+    needs: int
     end: int
+    reply: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,13 +169,12 @@ class Tree:
     """
 
     __slots__ = (
-        "__dict__",
-        "_first",
+        "_ended",
+        "_ending",
         "_labels",
         "_leaves_below",
         "_ops_below",
         "_starts",
-        "ends",
         "frames",
         "namespaces",
         "ops",
@@ -208,13 +207,16 @@ class Tree:
         self.ops = ops
         self.frames = frames
         self.namespaces = namespaces
-        self.ends: dict[int, tuple[int, ...]] = {}
+        # The ops by the node at which they end: those of node n stand between two places.
+        self._ending = array("i", sorted(range(len(ops)), key=lambda op: (ops[op].end, op)))
+        counts = array("i", [0]) * (len(parents) + 1)
         for op in ops:
-            self.ends[op.end] = (*self.ends.get(op.end, ()), op.index)
+            counts[op.end + 1] += 1
+        self._ended = array("i", accumulate(counts))
         self._ops_below = array("i", [0]) * len(parents)
         self._leaves_below = array("i", [0]) * len(parents)
         for node in range(len(parents) - 1, -1, -1):
-            own = len(self.ends.get(node, ()))
+            own = self._ended[node + 1] - self._ended[node]
             self._ops_below[node] += own
             self._leaves_below[node] += 1 if own else 0
             if node:
@@ -256,6 +258,10 @@ class Tree:
         end = (op if isinstance(op, LlmOp) else self.ops[op]).end
         return tuple(segment for node in self.path_nodes(end) for segment in self.label(node))
 
+    def ends(self, node: int) -> array[int]:
+        """The ops whose prompt ends at a node, in order."""
+        return self._ending[self._ended[node] : self._ended[node + 1]]
+
     def ops_below(self, node: int) -> int:
         """How many ops end at a node or below it."""
         return self._ops_below[node]
@@ -268,7 +274,7 @@ class Tree:
         """The tokens of a node's literal text and turns."""
         return sum(segment.tokens for segment in self.label(node) if not isinstance(segment, Hole))
 
-    @cached_property
+    @property
     def holes(self) -> tuple[Hole, ...]:
         """All holes, each once, in the order of the walk."""
         return tuple(segment for segment in self.segments if isinstance(segment, Hole))
@@ -303,8 +309,8 @@ class Tree:
             children = list(self.children(node)) if whole else []
             parent = self.parents[node]
             place = (node, used) if used or not node else (parent, len(self.label(parent)))
-            forks = len(children) + (node in self.ends) > 1
-            ends = not whole or node in self.ends or (level > 0 and forks)
+            stops = bool(self.ends(node))
+            ends = not whole or stops or (level > 0 and len(children) + stops > 1)
             if ends and place not in seen and (used or not whole):
                 seen.add(place)
                 # A child that begins with a narrow hole ends the prefix at the end of its parent.
@@ -324,11 +330,21 @@ class Tree:
             ops=self.ops_below(node),
         )
 
-    def dependents(self) -> dict[int, tuple[int, ...]]:
-        """For each leaf (the node of its end) the leaves that its ops wait for, also through others."""
-        found: dict[int, set[int]] = {op.end: set() for op in self.ops}
+    def needs_all(self) -> list[int]:
+        """For each op all ops that it waits for, also through others, as bits."""
+        found: list[int] = []
         for op in self.ops:
-            found[op.end].update(self.ops[other].end for other in bits(op.needs_all))
+            needed = op.needs
+            for other in bits(op.needs):
+                needed |= found[other]
+            found.append(needed)
+        return found
+
+    def leaf_needs(self) -> dict[int, tuple[int, ...]]:
+        """For each leaf (the node at which its ops end) the leaves that its ops wait for, also through others."""
+        found: dict[int, set[int]] = {op.end: set() for op in self.ops}
+        for op, needed in zip(self.ops, self.needs_all(), strict=True):
+            found[op.end].update(self.ops[other].end for other in bits(needed))
         return {end: tuple(sorted(needed)) for end, needed in sorted(found.items())}
 
     def as_json(self) -> dict[str, Any]:
@@ -347,7 +363,7 @@ class Tree:
                     "parent": self.parents[node] if node else None,
                     "label": [_segment_json(segment) for segment in self.label(node)],
                     "tokens": self.tokens(node),
-                    "ops": list(self.ends.get(node, ())),
+                    "ops": list(self.ends(node)),
                     "ops_below": self.ops_below(node),
                 }
                 for node in range(len(self))
@@ -359,10 +375,10 @@ class Tree:
                     "frame": op.frame,
                     "namespace": op.namespace,
                     "sample": op.sample,
-                    "needs": list(op.needs),
-                    "needs_all": list(bits(op.needs_all)),
+                    "needs": list(bits(op.needs)),
+                    "needs_all": list(bits(needed)),
                 }
-                for op in self.ops
+                for op, needed in zip(self.ops, self.needs_all(), strict=True)
             ],
         }
 
@@ -374,7 +390,7 @@ def _segment_json(segment: Segment) -> dict[str, Any]:
         case Static(text=text, tokens=tokens):
             return {"text": text, "tokens": tokens}
         case Hole():
-            return {"hole": segment.text, "scope": str(segment.scope), "key": segment.key}
+            return {"hole": segment.text, "scope": str(segment.scope), "key": f"{segment.key:016x}"}
 
 
 def bits(mask: int) -> Iterator[int]:

@@ -25,7 +25,7 @@ Part = tuple[str, str]
 """A stretch of a line: its style (empty for plain) and its text."""
 
 
-def tree_text(tree: Tree, width: int = 100, *, sizes: Mapping[str, float] | None = None, color: bool = False) -> str:
+def tree_text(tree: Tree, width: int = 100, *, sizes: Mapping[int, float] | None = None, color: bool = False) -> str:
     """The tree as text, ending in a line break; no line is wider than `width` terminal cells (40 at least).
 
     `sizes` gives the mean tokens of holes by key, which are then added to the counts. `color` adds ANSI colours.
@@ -69,10 +69,12 @@ def _label(tree: Tree, node: int) -> list[Part]:
                 parts.append(("", quote(text)[1:-1].replace('\\"', '"')))
             case Hole():
                 parts.append(("hole", f"{{{quote(segment.text)[1:-1]}}}".replace('\\"', '"')))
+    if parts:
+        parts[-1] = (parts[-1][0], parts[-1][1].rstrip(" "))
     return parts or [("quiet", "(nothing)")]
 
 
-def _facts(tree: Tree, node: int, sizes: Mapping[str, float] | None) -> list[Part]:
+def _facts(tree: Tree, node: int, sizes: Mapping[int, float] | None) -> list[Part]:
     """What stands behind a label: tokens, holes, fan-out, and the steps that end here."""
     holes = [segment for segment in tree.label(node) if isinstance(segment, Hole)]
     tokens = float(tree.tokens(node))
@@ -90,7 +92,7 @@ def _facts(tree: Tree, node: int, sizes: Mapping[str, float] | None) -> list[Par
     if below > 1:
         facts.append(f"shared by {below}")
     parts: list[Part] = [("quiet", f"  {', '.join(facts)}")]
-    ops = [tree.ops[op] for op in tree.ends.get(node, ())]
+    ops = [tree.ops[op] for op in tree.ends(node)]
     if ops:
         parts.append(("quiet", " -> "))
         parts.append(("step", ", ".join(_steps(tree, ops))))

@@ -228,18 +228,19 @@ class Texts:
         *,
         messages: bool = False,
     ) -> Hole:
-        known = self._found.holes.get(key)
+        number = int(key, 16)
+        known = self._found.holes.get(number)
         if known is not None:
             return known.hole
         refs = [self._refs[arg] for arg in args]
         scope = widest_of(ref.scope for ref in refs)
-        hole = Hole(key, clipped(producer), clipped(field), filters, scope, messages)
+        hole = Hole(number, clipped(producer), clipped(field), filters, scope, messages)
         roots = 0
         for ref in refs:
             roots |= ref.roots
         expressions = (segment.value,) if isinstance(segment, Slot) else segment.inputs
         pure = all(computable(expr, self._functions) for expr in expressions)
-        self._found.holes[key] = HoleSource(
+        self._found.holes[number] = HoleSource(
             hole=hole,
             template=Template(segments=(segment,)),
             args=args,
@@ -283,7 +284,7 @@ def widest_of(scopes: object) -> Scope:
     """The narrowest of some scopes: a value made of several is the same only where all of them are."""
     found = BATCH
     for scope in scopes:  # type: ignore[attr-defined]
-        if scope.rank > found.rank:
+        if scope is not found and scope.rank > found.rank:
             found = scope
     return found
 

@@ -37,13 +37,14 @@ class Paths:
     """The prompts of a tree cut into places: a hole with the literal text after it, or literal text that begins a node.
 
     `holes[p]` is the number of a place's hole in `keys` (-1: none), `literal[p]` the tokens of its literal text,
-    `paths[op]` the places of an op's prompt. Ops that share a beginning share its places.
+    `paths[op]` the places of an op's prompt. Ops that share a beginning share its places. `decoded[p]`: the hole is
+    the reply to all that stands before it, so that its decoding has left it in the cache.
     """
 
-    __slots__ = ("holes", "keys", "literal", "paths")
+    __slots__ = ("decoded", "holes", "keys", "literal", "paths")
 
     def __init__(self, tree: Tree) -> None:
-        self.keys: dict[str, int] = {}
+        self.keys: dict[int, int] = {}
         self.holes = array("i")
         self.literal = array("i")
         above: list[tuple[int, ...]] = []
@@ -62,6 +63,12 @@ class Paths:
                     self.literal[-1] += segment.tokens
             above.append(tuple(places))
         self.paths = [above[op.end] for op in tree.ops]
+        self.decoded = bytearray(len(self.holes))
+        replies = {(self.paths[op.index], self.keys.get(op.reply, -1)) for op in tree.ops if op.reply}
+        for path in self.paths:
+            for at, place in enumerate(path):
+                if self.holes[place] >= 0 and (path[:at], self.holes[place]) in replies:
+                    self.decoded[place] = 1
 
     def _place(self, hole: int) -> int:
         self.holes.append(hole)
@@ -85,13 +92,16 @@ class CallTrie:
     """The trie of bound calls. `made_tokens` are those of all edges ever made, `live_tokens` of those still there.
 
     As long as nothing is released, `made_tokens` is the number of tokens that have to be prefilled at least once,
-    values taken as wholes. With weights it is its expectation, calls taken as independent.
+    values taken as wholes, without replies that stand in the cache from their decoding. With weights it is the
+    expected number, calls taken as independent.
     """
 
     def __init__(self, paths: Paths) -> None:
         self.paths = paths
         self.made_tokens = 0.0
         self.live_tokens = 0.0
+        # The same by place: which part of the tree the tokens are spent in.
+        self.made_by_place = array("d", [0.0]) * len(paths.holes)
         self._tables: list[dict[int, int]] = [{} for _ in paths.holes]
         # Edge 0 is the root. An edge's key leads back to its table when it goes.
         self._parents = array("i", [0])
@@ -99,6 +109,7 @@ class CallTrie:
         self._users = array("i", [1])
         self._tokens = array("f", [0.0])
         self._missing = array("f", [0.0])
+        self._depths = array("d", [0.0])
         self._keys: list[int] = [0]
         self._free = array("i")
 
@@ -140,8 +151,8 @@ class CallTrie:
             key = edge if hole < 0 else (edge << _SHIFT) | values[hole]
             found = tables[place].get(key)
             if found is None:
-                size = self.paths.literal[place] + (tokens[hole] if hole >= 0 else 0)
-                found = tables[place][key] = self._new(edge, place, key, size, weight)
+                value = tokens[hole] if hole >= 0 else 0.0
+                found = tables[place][key] = self._new(edge, place, key, value, weight)
             elif self._missing[found] and weight:
                 self._surer(found, weight)
             edge = found
@@ -150,26 +161,36 @@ class CallTrie:
         self._users[edge] += 1
         return edge
 
-    def _new(self, parent: int, place: int, key: int, size: float, weight: float) -> int:
+    def _new(self, parent: int, place: int, key: int, value: float, weight: float) -> int:
         self._users[parent] += 1
-        self.made_tokens += size * weight
+        literal = self.paths.literal[place]
+        size = literal + value
+        fresh = literal if self.paths.decoded[place] else size
+        self.made_tokens += fresh * weight
+        self.made_by_place[place] += fresh * weight
         self.live_tokens += size
+        depth = self._depths[parent] + size
         if self._free:
             edge = self._free.pop()
             self._parents[edge], self._places[edge], self._keys[edge] = parent, place, key
             self._users[edge], self._tokens[edge], self._missing[edge] = 0, size, 1.0 - weight
+            self._depths[edge] = depth
             return edge
         self._parents.append(parent)
         self._places.append(place)
         self._users.append(0)
         self._tokens.append(size)
         self._missing.append(1.0 - weight)
+        self._depths.append(depth)
         self._keys.append(key)
         return len(self._keys) - 1
 
     def _surer(self, edge: int, weight: float) -> None:
-        missing = self._missing[edge]
-        self.made_tokens += self._tokens[edge] * missing * weight
+        missing, place = self._missing[edge], self._places[edge]
+        fresh = self.paths.literal[place] if self.paths.decoded[place] else self._tokens[edge]
+        more = fresh * missing * weight
+        self.made_tokens += more
+        self.made_by_place[place] += more
         self._missing[edge] = missing * (1.0 - weight)
 
     def release(self, handle: int) -> None:
@@ -187,6 +208,10 @@ class CallTrie:
             self._free.append(edge)
             users[parent] -= 1
             edge = parent
+
+    def prompt_tokens(self, handle: int) -> float:
+        """The tokens of a live call's whole prompt."""
+        return self._depths[handle]
 
     def users(self, handle: int) -> int:
         """How many live calls and edges stand directly on a handle's edge: 2 or more where equal calls are live."""

@@ -1,0 +1,230 @@
+"""What no schedule can beat: four lower bounds of a run's time, and which of them binds.
+
+- `critical-path`: the longest chain of steps of one row, each prefilling only what nobody shares and decoding alone.
+- `engine`: each distinct prefix prefilled once, each reply decoded in full batches.
+- `kv-area`: the room of the KV cache, held for as long as each reply takes.
+- `tools`: each class of tools through its slots.
+
+Bounds are of calls that were made, whose replies are known. Before a run the same sums over estimates are estimates,
+and say so.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from helix.logical import LogicalPlan
+from helix.optimizer.engine_time import H100, EngineTime
+from helix.optimizer.tokens import Tokenizer
+from helix.optimizer.tree.refs import CallSite, Resolution
+from helix.optimizer.tree.resolve import resolve_plan
+from helix.optimizer.tree.shape import bits
+from helix.optimizer.tree.trie import TokenTrie
+
+Binder = Literal["critical-path", "engine", "kv-area", "tools"]
+_ITEM = re.compile(r"\[\d+\]")
+# Tokens of a turn have numbers of their own, above every vocabulary.
+_TURNS = {"system": 0xFFFF_0000, "user": 0xFFFF_0100, "assistant": 0xFFFF_0200, "tool": 0xFFFF_0300}
+_OTHER_TURN = 0xFFFF_0400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """Lower bounds in seconds. `p_min` are the tokens on distinct prefixes. `estimated`: sums over estimates."""
+
+    critical_path: float
+    engine: float
+    kv_area: float
+    tools: float
+    p_min: float
+    estimated: bool
+    engine_name: str = H100.name
+
+    @property
+    def all(self) -> tuple[tuple[Binder, float], ...]:
+        """All four by name."""
+        return (
+            ("critical-path", self.critical_path),
+            ("engine", self.engine),
+            ("kv-area", self.kv_area),
+            ("tools", self.tools),
+        )
+
+    @property
+    def lower_bound(self) -> float:
+        """The largest of them: no run is faster."""
+        return max(seconds for _, seconds in self.all)
+
+    @property
+    def binder(self) -> Binder:
+        """The one that is the largest; of equal ones the first."""
+        return max(self.all, key=lambda each: each[1])[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredCall:
+    """An llm call that was made. `step` as reports name it, `messages` as they were sent, tokens where told."""
+
+    row: int
+    step: str
+    messages: tuple[tuple[str, str], ...]
+    output: str
+    prompt_tokens: int | None = None
+    output_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredTool:
+    """A tool call that was made: how long it took in seconds, and its lane."""
+
+    row: int
+    step: str
+    seconds: float
+    lane: str = ""
+
+
+@dataclass(slots=True)
+class Work:
+    """What the sums are over: calls by mean or one by one. Milliseconds are made of them, tokens throughout."""
+
+    p_min: float = 0.0
+    outputs: float = 0.0
+    contexts: float = 0.0
+    private_area: float = 0.0
+    shared_area: float = 0.0
+    longest: float = 0.0
+    tools: dict[str, float] = field(default_factory=dict)
+
+    def call(self, prompt: float, private: float, output: float, times: float = 1.0) -> None:
+        """Adds calls of one kind."""
+        self.outputs += output * times
+        self.contexts += EngineTime.contexts(prompt, output) * times
+        self.private_area += EngineTime.contexts(private, output) * times
+
+    def bounds(self, engine: EngineTime, slots: Mapping[str, int], *, estimated: bool) -> Bounds:
+        """The four bounds. `longest` is in milliseconds, `tools` in seconds by lane; a lane without slots has 1."""
+        decode = engine.e * self.outputs + engine.f * self.contexts + engine.d * self.outputs / engine.batch
+        area = engine.d * (self.private_area + self.shared_area) / (engine.workers * engine.capacity)
+        return Bounds(
+            critical_path=self.longest / 1000,
+            engine=(engine.b * self.p_min + decode) / engine.workers / 1000,
+            kv_area=area / 1000,
+            tools=max((total / slots.get(lane, 1) for lane, total in sorted(self.tools.items())), default=0.0),
+            p_min=self.p_min,
+            estimated=estimated,
+            engine_name=engine.name,
+        )
+
+
+def measured_bounds(
+    plan: LogicalPlan,
+    calls: Sequence[MeasuredCall],
+    tokenizer: Tokenizer,
+    *,
+    engine: EngineTime = H100,
+    tools: Sequence[MeasuredTool] = (),
+    slots: Mapping[str, int] | None = None,
+    resolution: Resolution | None = None,
+) -> Bounds:
+    """The bounds of a run that was made, from its calls and tools.
+
+    Exact where the tokenizer gives tokens; without them texts are compared by bytes and scaled, and `estimated` is
+    set.
+    """
+    found = resolve_plan(plan) if resolution is None else resolution
+    trie = TokenTrie()
+    scale = scale_of(tokenizer, (text for call in calls for _, text in call.messages))
+    handles = [
+        trie.insert(prompt_tokens(call.messages, tokenizer), text_tokens(call.output, tokenizer)) for call in calls
+    ]
+    outputs = [
+        float(tokenizer.count(call.output) if call.output_tokens is None else call.output_tokens) for call in calls
+    ]
+    work = Work(p_min=trie.distinct_tokens * scale, shared_area=trie.shared_area(handles, outputs) * scale)
+    times: list[tuple[int, str, float]] = [(tool.row, tool.step, tool.seconds * 1000) for tool in tools]
+    for call, handle, output in zip(calls, handles, outputs, strict=True):
+        prompt = call.prompt_tokens
+        if prompt is None:
+            prompt = sum(tokenizer.count(text) + tokenizer.turn for _, text in call.messages) + tokenizer.turn
+        private = trie.private_tokens(handle) * scale
+        work.call(prompt, private, output)
+        alone = engine.prefill(private, prompt - private) + engine.decode(prompt, output)
+        times.append((call.row, call.step, alone))
+    work.longest = longest_chain(found, times)
+    for tool in tools:
+        work.tools[tool.lane] = work.tools.get(tool.lane, 0.0) + tool.seconds
+    return work.bounds(engine, slots or {}, estimated=tokenizer.ids_of is None or not tokenizer.exact)
+
+
+def longest_chain(found: Resolution, times: Iterable[tuple[int, str, float]]) -> float:
+    """The longest chain of one row over all rows, from the time of each call by row and step.
+
+    Items of a loop and samples of a step run beside each other, rounds of a `repeat` one after the other.
+    """
+    sites: dict[str, list[CallSite]] = {}
+    for site in found.calls:
+        sites.setdefault(site.node.step, []).append(site)
+    rows: dict[int, dict[str, dict[str, list[float]]]] = {}
+    for row, step, spent in times:
+        rows.setdefault(row, {}).setdefault(_ITEM.sub("", step), {}).setdefault(step, []).append(spent)
+    longest = 0.0
+    for steps in rows.values():
+        ended = [0.0] * len(found.calls)
+        for site in found.calls:
+            named = steps.get(site.node.step, {})
+            gather = sum if _in_rounds(found, site) else max
+            own = max((float(gather(spent)) for spent in named.values()), default=0.0)
+            before = max((ended[other] for other in bits(site.needs & ((1 << site.index) - 1))), default=0.0)
+            ended[site.index] = before + own
+        longest = max([longest, *ended])
+    return longest
+
+
+def _in_rounds(found: Resolution, site: CallSite) -> bool:
+    frame = site.frame
+    while frame >= 0:
+        if found.places[frame].kind == "rounds":
+            return True
+        frame = found.places[frame].parent
+    return False
+
+
+# --- tokens of whole prompts --------------------------------------------------------------------------------------
+
+
+def prompt_tokens(messages: Iterable[tuple[str, str]], tokenizer: Tokenizer) -> array[int]:
+    """A prompt's tokens as a trie takes them: each turn, then its text; the reply's turn at the end."""
+    made = array("I")
+    for role, text in messages:
+        made.extend(turn_tokens(role, tokenizer))
+        made.extend(text_tokens(text, tokenizer))
+    made.extend(turn_tokens("assistant", tokenizer))
+    return made
+
+
+def turn_tokens(role: str, tokenizer: Tokenizer) -> array[int]:
+    """Stand-ins for what the chat template puts before a message."""
+    first = _TURNS.get(role, _OTHER_TURN)
+    count = tokenizer.turn if tokenizer.ids_of is not None else round(tokenizer.turn * 4)
+    return array("I", range(first, first + count))
+
+
+def text_tokens(text: str, tokenizer: Tokenizer) -> array[int]:
+    """A text's tokens, or its bytes where the tokenizer only counts."""
+    ids = tokenizer.ids(text)
+    return array("I", list(text.encode("utf-8", "surrogatepass"))) if ids is None else ids
+
+
+def scale_of(tokenizer: Tokenizer, texts: Iterable[str]) -> float:
+    """What one number of a trie is worth in tokens: 1, or the tokens for each byte of these texts."""
+    if tokenizer.ids_of is not None:
+        return 1.0
+    tokens, size = 0, 0
+    for text in texts:
+        tokens += tokenizer.count(text)
+        size += len(text.encode("utf-8", "surrogatepass"))
+    return tokens / size if size else 0.25
