@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from helix.optimizer.rule import RuleFunction
+from helix.optimizer.rules.canonicalize_sql import canonicalize_sql
 from helix.optimizer.rules.drop_dead_steps import drop_dead_steps
 from helix.optimizer.rules.fold_constants import fold_constants
 from helix.optimizer.rules.merge_equal_steps import merge_equal_steps
 
 RULES: tuple[RuleFunction, ...] = (
     fold_constants,  # first: what it folds makes steps equal and branches certain
+    canonicalize_sql,  # before the merge: equal queries are equal steps only in one spelling
     merge_equal_steps,  # after all that makes steps equal
     drop_dead_steps,  # last: the others leave steps behind that nobody reads
 )
