@@ -158,7 +158,8 @@ def _parse(source: str, span: Span | None) -> nodes.Template:
     try:
         tree = environment().parse(source.replace("\r", mark))
     except jinja2.TemplateSyntaxError as error:
-        raise TemplateError(f"the template is malformed: {(error.message or '').rstrip('.')}", span) from None
+        help = "a `{` before a slot is written `{{ '{' }}`" if source.startswith("{{{") else None
+        raise TemplateError(f"the template is malformed: {_in_words(error)}", span, help) from None
     except RecursionError:
         raise TemplateError("the template is nested too deeply", span) from None
     except ValueError:
@@ -169,6 +170,17 @@ def _parse(source: str, span: Span | None) -> nodes.Template:
         elif isinstance(node, nodes.Const):
             node.value = _constant(node.value, mark, span)
     return tree
+
+
+def _in_words(error: jinja2.TemplateSyntaxError) -> str:
+    """Jinja2's message without its names of tokens."""
+    signs = {"end of print statement": "}}", "end of statement block": "%}"}
+    message = (error.message or "").rstrip(".")
+    tokens = re.fullmatch(r"expected token '(.+)', got '(.+)'", message)
+    if tokens is None:
+        return message
+    expected, found = (signs.get(token, token) for token in tokens.groups())
+    return f"expected `{expected}`, found `{found}`"
 
 
 def _nodes(tree: nodes.Node, span: Span | None) -> list[nodes.Node]:

@@ -68,7 +68,7 @@ def explain_name(token: Token, source: Source) -> ParseError:
     line, column = token.line or 1, (token.column or 1) + index
     span = Span(source=source, line=line, column=column, end_line=line, end_column=column + 1)
     plain = unicodedata.normalize("NFKC", char)
-    help = f"write `{plain}`" if plain != char and plain.isascii() and plain.isprintable() else None
+    help = f"write `{plain}`" if plain != char and len(plain) == 1 and plain.isascii() and plain.isprintable() else None
     shown = f"`{char}` (U+{ord(char):04X})" if char.isprintable() else f"the character U+{ord(char):04X}"
     return ParseError(f"{shown} cannot stand in a name", span, help)
 

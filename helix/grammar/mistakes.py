@@ -170,6 +170,8 @@ def _expression(mistake: Mistake) -> Meant | None:
         return "an `if` is not a value", "write `name = value when condition`, or an `if` block", None
     if found == "{" and mistake.line_before.endswith("{") and mistake.accepted & {"RBRACE", "NAME"}:
         return "`{{ }}` stands only inside of texts", "write the name alone, or put the text in quotes", None
+    if found == "\n" and "LBRACE" in accepted and mistake.text[mistake.offset :].lstrip().startswith("{"):
+        return "the `{` of a block stands on the line before", None, None
     if found == "\n" and "RPAR" in accepted and "COMMA" not in accepted:
         return "`(` without its `)` on this line", None, None
     if found == "\n" and "RSQB" in accepted and "COMMA" not in accepted:
@@ -189,7 +191,7 @@ def _statement(mistake: Mistake) -> Meant | None:
     if found == "}" and "_YIELD" in accepted:
         return "a `for` without its `yield`", "its last line is `yield value`", None
     outside = found == "yield" and "_YIELD" not in accepted and "NAME" in accepted
-    if outside or (accepted == {"EQUAL"} and word == "yield"):
+    if outside or (accepted == {"EQUAL"} and re.search(r"\byield\s+$", before)):
         return "`yield` outside of a `for`", "only the last line of a `for` is `yield value`", None
     last = re.search(
         r"^[ \t]*(\w+)[^\n]*\s*\Z", mistake.text[max(0, mistake.offset - 400) : mistake.offset], re.MULTILINE
@@ -233,6 +235,8 @@ def _entries(mistake: Mistake) -> Meant | None:
         return "a comma with nothing after it", None, None
     follows = before.strip() and (re.match(r"\w", found) or found in ('"', "[", "{", "("))
     starts = accepted & {"_NL", "COMMA"} and follows
+    if starts and mistake.statement in ("output", "sort") and "AND" in accepted:
+        return f"expected `,` before {_shown(found)}", None, None
     if starts and "$END" in accepted and "EQUAL" not in accepted:
         return f"unexpected {_shown(found)} after a statement", "each statement begins on a line of its own", None
     if starts and accepted & {"RPAR", "RSQB", "RBRACE"}:

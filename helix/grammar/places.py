@@ -14,7 +14,7 @@ _TOKEN = re.compile(
     r"|(?P<open>[\[({])|(?P<close>[\])}])|(?P<space>\s+)|(?P<other>.)"
 )
 _CLOSERS = {"(": ")", "[": "]", "{": "}"}
-_CARRIES_ON = re.compile(r"[})\]\"+*/<>=!.,-]|(?:else|when|and|or|in|as|effects)\b(?!\s*=)|not\s+in\b|from\s+\w+\s+\"")
+_CARRIES_ON = re.compile(r"[{})\]\"+*/<>=!.,-]|(?:else|when|and|or|in|as|effects)\b(?!\s*=)|not\s+in\b|from\s+\w+\s+\"")
 _BEFORE_MESSAGE = ("system", "user", "assistant", "part")
 
 

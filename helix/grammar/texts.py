@@ -11,8 +11,6 @@ from helix.unparse import unparse_template
 
 # In a block these would be changed or overlooked by an editor; in quotes they are written as escapes.
 _NOT_IN_BLOCK = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
-# An escape other than of a quote or a backslash.
-_UNSEEN = re.compile(r"\\[^\"\\]")
 _ONE_BLOCK = re.compile(r'"""[\s\S]*?"""')
 _PIECE = re.compile(rf"{SLOT.pattern}|[^{{]+|\{{")
 
@@ -23,7 +21,9 @@ def template_token(subject: Template, depth: int) -> str:
     quoted = quote_template(text)
     if "\n" in text:
         return block_token(text, depth) or quoted
-    if len(quoted) > len(text) + 2 and not _UNSEEN.search(quoted):
+    escaped = len(quoted) > len(text) + 2
+    if escaped and "\\" not in quote(text.replace("\\", "").replace('"', "")):
+        # Only quotes and backslashes took escapes: they stand in a block as they are.
         return block_token(text, depth) or quoted
     return quoted
 
