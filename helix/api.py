@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from helix.executor.run import Run
     from helix.executor.settings import RunSettings
     from helix.executor.tables import RowSource, ScanReport
+    from helix.explain.explanation import Explanation
     from helix.grammar.bind import Bound
+    from helix.optimizer.cost import Prices
     from helix.syntax import Workflow as Syntax
 
 _Made = TypeVar("_Made")
@@ -95,13 +97,55 @@ def check(workflow: Workflow, *, set: Mapping[str, Any] | None = None) -> Bound:
     return bind(workflow.syntax, folder=workflow.folder, overrides=overrides, modules=_modules(workflow))
 
 
-def explain(workflow: Workflow, *, set: Mapping[str, Any] | None = None, width: int | None = None) -> str:
-    """The plan of a workflow as text, and a summary of what it will do. Raises SourceErrors."""
-    from helix.show import plan_text
-    from helix.summary import plan_summary
+def explain(
+    workflow: Workflow,
+    rows: Any = None,
+    *,
+    set: Mapping[str, Any] | None = None,
+    rules: Iterable[str] | None = None,
+    without: Iterable[str] = (),
+    engine: str | Engine | None = None,
+    model: str | None = None,
+    api_key: str | None = None,
+    prices: Sequence[float] | None = None,
+    input_format: str | None = None,
+    analyze: bool = False,
+    settings: RunSettings | None = None,
+    quiet: bool = True,
+    width: int | None = None,
+    progress: Callable[[RunReport], None] | None = None,
+    **options: Any,
+) -> Explanation:
+    """What a workflow will do: its plan, what the rules make of it, its prompts as a tree, and what it costs.
 
-    plan = check(workflow, set=set).plan
-    return f"{plan_text(plan, width=width)}\n\n{plan_summary(plan)}"
+    With `rows` the estimates are of that table, with `engine` tokens are counted by its tokenizer where it has one.
+    `analyze` runs the optimized plan over the rows and puts what was measured beside the estimates. `rules` are the
+    only ones to apply, `without` are left out. `prices` are for a million tokens: prompt, reply, cached prompt. `width`
+    is how wide the text may be. The rest is as for `arun`.
+
+    Raises SourceErrors, InputError, OptionError and EngineError.
+    """
+    from helix.explaining import Wanted, explain_workflow
+
+    return explain_workflow(
+        workflow,
+        Wanted(
+            rows=rows,
+            set=set,
+            rules=rules,
+            without=without,
+            engine=engine,
+            model=model,
+            api_key=api_key,
+            prices=_prices(prices),
+            input_format=input_format,
+            analyze=analyze,
+            settings=_settings(settings, options),
+            quiet=quiet,
+            width=width,
+            progress=progress,
+        ),
+    )
 
 
 def run(workflow: Workflow, rows: Any = None, **options: Any) -> RunResult:
@@ -189,7 +233,7 @@ class Prepared:
             rows = [{}]
         elif rows is None:
             names = ", ".join(column.name for column in columns)
-            raise OptionError(f"the workflow `{workflow.name}` has inputs ({names}), but no rows were given")
+            raise OptionError(f"the workflow `{workflow.name}` has inputs ({names}), but no rows were given (`--input`)")
         self.source: RowSource = open_rows(
             rows, columns, format=input_format, on_bad_row=settings.on_bad_row, limit=settings.limit
         )
@@ -337,6 +381,17 @@ def _as_text(value: Any) -> str:
     from helix.canonical import canonical_text
 
     return canonical_text(value)
+
+
+def _prices(given: Sequence[float] | None) -> Prices | None:
+    from helix.optimizer.cost import Prices
+
+    if given is None:
+        return None
+    if len(given) not in (2, 3) or not all(0 <= price < float("inf") for price in given):
+        shown = ",".join(f"{price:g}" for price in given)
+        raise OptionError(f"prices are two or three numbers: prompt, reply, cached prompt; found {shown or 'none'}")
+    return Prices(prompt=given[0], output=given[1], cached=given[2] if len(given) == 3 else None)
 
 
 def _settings(settings: RunSettings | None, options: Mapping[str, Any]) -> RunSettings:

@@ -280,6 +280,10 @@ class _Binder:
             return self._mismatch(f"`{name}` needs a text, found {kinds[0]}", expr)
         elif name in ("abs", "round") and subject not in (*_NUMBERS, JSON):
             return self._mismatch(f"`{name}` needs a number, found {kinds[0]}", expr)
+        counts = kinds if name == "range" else kinds[1:] if name in ("take", "round") else ()
+        for kind in counts:
+            if required(kind) not in (INT, JSON):
+                return self._mismatch(f"`{name}` needs an int, found {kind}", expr)
         return FUNCTIONS[name].result(kinds)
 
     def _declared_arguments(self, expr: Call, declared: FunctionDecl) -> tuple[Expr, ...]:
