@@ -8,24 +8,22 @@ calls are bound with the chance that they are made.
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from helix.errors import HelixError
-from helix.evaluate import Callables, evaluator
-from helix.expr import Arg, Expr, transform
+from helix.evaluate import Callables
 from helix.functions import to_text
-from helix.logical import Const, Generate
 from helix.optimizer.sizes import Sizes
 from helix.optimizer.tokens import Tokenizer
-from helix.optimizer.tree.refs import HoleSource, Place, Ref, Resolution
+from helix.optimizer.tree.frames import Code, Frames, around_frame
+from helix.optimizer.tree.refs import Place, Resolution
 from helix.optimizer.tree.shape import Tree, bits
 from helix.optimizer.tree.trie import Paths, unknown_number, value_number
 from helix.schema import has_default, is_required
-from helix.template import map_template, renderer
+from helix.types import JSON, TEXT
 
 Row = Mapping[str, Any]
 _MEMO = 65_536
@@ -60,19 +58,6 @@ class Instance:
     order: Sequence[tuple[int, int]] = ()
 
 
-@dataclass(slots=True)
-class _Code:
-    """What is done on entering a frame."""
-
-    computed: list[tuple[int, Callable[[Sequence[Any]], Any]]]
-    known: list[tuple[int, Callable[[Sequence[Any]], str], int]]
-    unknown: list[tuple[int, int, int]]
-    random: list[int]
-    columns: list[tuple[int, int]]
-    order: list[tuple[int, int]]
-    children: list[int]
-
-
 class Binder:
     """Binds the rows of one table, once.
 
@@ -96,133 +81,17 @@ class Binder:
         self._tree = tree
         self._sizes = sizes
         self._tokenizer = tokenizer
-        self._callables = callables or {}
-        self._sites = [site for site in found.calls if isinstance(site.node, Generate)]
-        self._slots: dict[int, int] = {}
-        self._blank: list[Any] = []
         self._classes: dict[tuple[int, ...], int] = {}
         self._serial = 0
         self._memo: dict[str, tuple[int, float]] = {}
         self._left = [float(place.times) if place.kind == "limit" else math.inf for place in found.places]
         self._groups: dict[int, dict[tuple[Any, ...], list[Instance]]] = {}
-        self._codes = self._compile()
-
-    # --- compiling ---
-
-    def _compile(self) -> list[_Code]:
-        places = self._found.places
-        codes = [_Code([], [], [], [], [], [], []) for _ in places]
-        for index, place in enumerate(places):
-            if place.parent >= 0:
-                codes[place.parent].children.append(index)
-        homes = self._homes()
-        for (key, frame), number in homes.items():
-            source = self._found.holes[key]
-            if source.known:
-                slots = [self._slot(arg, codes) for arg in source.args]
-                codes[frame].known.append((number, self._renderer(source, slots), len(slots)))
-            else:
-                codes[frame].unknown.append((number, key, source.roots))
-        needed = 0
-        for code in codes:
-            for _, _, roots in code.unknown:
-                needed |= roots
-        for index, place in enumerate(places):
-            if place.value is not None and self._found.refs[place.value].known:
-                self._slot(place.value, codes)
-            elif place.value is not None:
-                needed |= self._found.refs[place.value].roots
-            if place.kind == "group":
-                for value in place.values:
-                    if self._found.refs[value].known:
-                        self._slot(value, codes)
-                    needed |= self._found.refs[value].roots
-            if place.kind == "rounds":
-                needed |= self._loop_roots(place)
-            ops = [op for op, site in enumerate(self._sites) if site.frame == index]
-            codes[index].order = self.paths.order(ops)
-        for root in bits(needed):
-            ref = self._found.refs[root]
-            if ref.known and ref.kind in ("column", "item"):
-                codes[ref.frame].columns.append((root, self._slot(root, codes)))
-            elif ref.random:
-                codes[ref.frame].random.append(root)
-        return codes
-
-    def _homes(self) -> dict[tuple[int, int], int]:
-        """Where each hole is computed: in the frame of what it reads, or of the op where that is not around it."""
-        homes: dict[tuple[int, int], int] = {}
-        for op, site in enumerate(self._sites):
-            around = set(self._around(site.frame))
-            for place in self.paths.paths[op]:
-                number = self.paths.holes[place]
-                if number < 0:
-                    continue
-                key = self.keys[number]
-                frames = [self._found.refs[arg].frame for arg in self._found.holes[key].args]
-                deepest = max(frames, default=0)
-                homes[key, deepest if deepest in around else site.frame] = number
-        return homes
-
-    @property
-    def keys(self) -> list[int]:
-        """The holes' keys by number."""
-        return list(self.paths.keys)
-
-    def _around(self, frame: int) -> Iterator[int]:
-        while frame >= 0:
-            yield frame
-            frame = self._found.places[frame].parent
-
-    def _slot(self, index: int, codes: list[_Code]) -> int:
-        """The slot of a known value; what computes it goes to its frame, its inputs first."""
-        stack = [index]
-        while stack:
-            ref = self._found.refs[stack[-1]]
-            if ref.index in self._slots:
-                stack.pop()
-                continue
-            waiting = [arg for arg in ref.args if arg not in self._slots] if ref.kind in ("apply", "render") else []
-            if waiting:
-                stack.extend(waiting)
-                continue
-            stack.pop()
-            slot = self._slots[ref.index] = len(self._blank)
-            self._blank.append(json.loads(ref.node.json) if isinstance(ref.node, Const) else None)
-            if ref.kind in ("apply", "render"):
-                codes[ref.frame].computed.append((slot, self._computer(ref)))
-        return self._slots[index]
-
-    def _computer(self, ref: Ref) -> Callable[[Sequence[Any]], Any]:
-        slots = [self._slots[arg] for arg in ref.args]
-        if ref.expr is not None:
-            return evaluator(transform(ref.expr, _moved(slots)), self._callables)
-        assert ref.template is not None
-        return renderer(map_template(ref.template, _moved(slots)), self._callables)
-
-    def _renderer(self, source: HoleSource, slots: list[int]) -> Callable[[Sequence[Any]], str]:
-        return renderer(map_template(source.template, _moved(slots)), self._callables)
-
-    def _loop_roots(self, place: Place) -> int:
-        """What decides the values that a loop carries round, from outside it."""
-        roots = 0
-        for _, start, _ in place.carried:
-            roots |= self._found.refs[start].roots
-        for carried, _, result in place.carried:
-            mask = self._found.refs[result].roots
-            roots |= mask & ~(1 << carried)
-        inner = self._found.refs[place.carried[0][0]].frame if place.carried else -1
-        outside = 0
-        for root in bits(roots):
-            if self._found.refs[root].frame < inner:
-                outside |= 1 << root
-        return outside
+        self._frames = Frames(found, self.paths, callables or {})
 
     # --- running ---
 
     def run(self, rows: Iterable[Row]) -> Iterator[Instance]:
         """The instances of all frames, those of a row together, those of groups at the end."""
-        columns = self._found.plan.scan.columns
         slots = self._table_slots()
         holes = len(self.paths.keys)
         limits = self._limits()
@@ -230,19 +99,8 @@ class Binder:
             if any(self._left[frame] <= 0 for frame in limits):
                 break
             self.rows += 1
-            raw = self._blank.copy()
-            complete = True
-            for column in columns:
-                value = row.get(column.name)
-                if value is None:
-                    if has_default(column):
-                        value = column.default
-                    elif is_required(column):
-                        complete = False
-                        break
-                if column.name in slots:
-                    raw[slots[column.name]] = value
-            if not complete:
+            raw = self._table_row(row, slots)
+            if raw is None:
                 self.failed_rows += 1
                 continue
             first = Instance(
@@ -256,11 +114,32 @@ class Binder:
                 for made in self._emptied(frame, place):
                     yield from self._flow(made)
 
+    def _table_row(self, row: Row, slots: Mapping[str, int]) -> list[Any] | None:
+        """The values of an input row by slot; None where one that is needed is not there or blank."""
+        raw = self._frames.blank.copy()
+        for column in self._found.plan.scan.columns:
+            value = row.get(column.name)
+            if value is None:
+                if has_default(column):
+                    value = column.default
+                elif is_required(column) and column.type != JSON:
+                    return None
+            elif (
+                value.__class__ is str
+                and (not value or value.isspace())
+                and is_required(column)
+                and column.type == TEXT
+            ):
+                return None
+            if column.name in slots:
+                raw[slots[column.name]] = value
+        return raw
+
     def _limits(self) -> list[int]:
         """The limits that end the reading of rows: those that stand over no sort and no grouping."""
         found: list[int] = []
         for frame, place in enumerate(self._found.places):
-            kinds = [self._found.places[outer].kind for outer in self._around(frame)]
+            kinds = [self._found.places[outer].kind for outer in around_frame(self._found, frame)]
             if place.kind == "limit" and "sort" not in kinds and "group" not in kinds:
                 found.append(frame)
         return found
@@ -268,9 +147,9 @@ class Binder:
     def _table_slots(self) -> dict[str, int]:
         places = self._found.places
         return {
-            ref.field: self._slots[ref.index]
+            ref.field: self._frames.slots[ref.index]
             for ref in self._found.refs
-            if ref.kind == "column" and ref.index in self._slots and places[ref.frame].kind == "rows"
+            if ref.kind == "column" and ref.index in self._frames.slots and places[ref.frame].kind == "rows"
         }
 
     def _flow(self, first: Instance) -> Iterator[Instance]:
@@ -281,14 +160,18 @@ class Binder:
             if here is None:
                 stack.pop()
                 continue
-            code = self._codes[here.frame]
+            code = self._frames.codes[here.frame]
             self.weights[here.frame] += here.weight
             self._enter(here, code)
             if code.order:
                 here.order = self._called(code.order, here.failed) if here.failed else code.order
                 yield here
             if code.children:
-                stack.append(child for frame in code.children for child in self._children(here, frame))
+                stack.append(self._below(here, code))
+
+    def _below(self, here: Instance, code: Code) -> Iterator[Instance]:
+        for frame in code.children:
+            yield from self._children(here, frame)
 
     def _called(self, order: list[tuple[int, int]], failed: frozenset[int]) -> list[tuple[int, int]]:
         """The ops that are called where some holes have no value: none that reads one, and none that waits for such."""
@@ -299,7 +182,7 @@ class Binder:
                 lost |= 1 << op
         return self.paths.order(op for op, _ in order if not lost >> op & 1)
 
-    def _enter(self, here: Instance, code: _Code) -> None:
+    def _enter(self, here: Instance, code: Code) -> None:
         raw = here.raw
         for slot, run in code.computed:
             try:
@@ -311,7 +194,7 @@ class Binder:
             here.roots[root] = self._serial
         for root, slot in code.columns:
             here.roots[root] = self._number(raw[slot])[0]
-        for number, render, _ in code.known:
+        for number, render in code.known:
             try:
                 text = render(raw)
             except (HelixError, TypeError, ValueError, AttributeError, LookupError, RecursionError):
@@ -372,7 +255,7 @@ class Binder:
                 yield self._inside(here, frame, here.weight)
 
     def _inside(self, here: Instance, frame: int, weight: float) -> Instance:
-        code = self._codes[frame]
+        code = self._frames.codes[frame]
         if not (code.computed or code.known or code.unknown or code.random or code.columns):
             # Nothing is written in the frame, so it may read what its parent holds.
             return Instance(
@@ -386,7 +269,7 @@ class Binder:
 
     def _chance(self, here: Instance, place: Place) -> float:
         assert place.value is not None
-        slot = self._slots.get(place.value)
+        slot = self._frames.slots.get(place.value)
         if slot is None:
             return place.expected
         value = here.raw[slot]
@@ -397,13 +280,13 @@ class Binder:
     def _items(self, here: Instance, frame: int, place: Place) -> Iterator[Instance]:
         assert place.value is not None
         assert place.item is not None
-        slot = self._slots.get(place.value)
+        slot = self._frames.slots.get(place.value)
         if slot is not None:
             items = here.raw[slot]
             for item in items[:_MOST_ITEMS] if isinstance(items, list) else ():
                 made = self._fresh(here, frame, here.weight)
-                if place.item in self._slots:
-                    made.raw[self._slots[place.item]] = item
+                if place.item in self._frames.slots:
+                    made.raw[self._frames.slots[place.item]] = item
                 else:
                     made.roots[place.item] = self._number(item)[0]
                 yield made
@@ -422,7 +305,7 @@ class Binder:
         )  # fmt: skip
 
     def _rounds(self, here: Instance, frame: int, place: Place) -> Iterator[Instance]:
-        over = self._class(here, self._loop_roots(place))
+        over = self._class(here, self._frames.loop_roots(place))
         if any(
             self._found.refs[root].random
             for _, _, result in place.carried
@@ -444,7 +327,7 @@ class Binder:
         keys: list[Any] = []
         count = len(place.node.keys)  # type: ignore[attr-defined]
         for value in place.values[:count]:
-            slot = self._slots.get(value)
+            slot = self._frames.slots.get(value)
             if slot is None:
                 keys.append(("?", self._class(here, self._found.refs[value].roots)))
             else:
@@ -458,7 +341,7 @@ class Binder:
         groups = self._groups.pop(frame, {})
         count = len(place.node.keys)  # type: ignore[attr-defined]
         names = [name for name, _ in (*place.node.keys, *place.node.columns)]  # type: ignore[attr-defined]
-        known = all(value in self._slots for value in place.values[:count])
+        known = all(value in self._frames.slots for value in place.values[:count])
         total = sum(member.weight for members in groups.values() for member in members)
         limit = math.inf if known else max(1.0, place.expected * total)
         for members in groups.values():
@@ -473,19 +356,14 @@ class Binder:
                     continue
                 self._serial -= 1
                 made.roots[ref.index] = self._serial
-                if ref.index not in self._slots:
+                if ref.index not in self._frames.slots:
                     continue
-                slot = self._slots[ref.index]
+                slot = self._frames.slots[ref.index]
                 if ref.field in names[:count]:
-                    made.raw[slot] = first.raw[self._slots[place.values[names.index(ref.field)]]]
+                    made.raw[slot] = first.raw[self._frames.slots[place.values[names.index(ref.field)]]]
                 else:
                     columns = list(zip(names[count:], place.values[count:], strict=True))
                     made.raw[slot] = [
-                        {name: member.raw[self._slots[value]] for name, value in columns} for member in members
+                        {name: member.raw[self._frames.slots[value]] for name, value in columns} for member in members
                     ]
             yield made
-
-
-def _moved(slots: Sequence[int]) -> Callable[[Expr], Expr]:
-    """Replaces the position of an input by its slot."""
-    return lambda part: Arg(index=slots[part.index]) if isinstance(part, Arg) else part

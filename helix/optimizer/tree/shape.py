@@ -127,9 +127,9 @@ class Frame:
 class LlmOp:
     """An llm step where it stands in the workflow: a step inside two branches is two of them.
 
-    `needs` are the ops whose values it waits for, with none between, as bits (see `bits`). `shared`: equal prompts share
-    one call. `end` is the node at which its prompt ends. `reply` is the key of the hole that shows its reply as it
-    came, 0 where no hole can.
+    `needs` are the ops whose values it waits for, with none between, as bits (see `bits`). `shared`: equal prompts
+    share one call. `end` is the node at which its prompt ends. `reply` is the key of the hole that shows its reply as
+    it came, 0 where no hole can.
     """
 
     index: int
