@@ -1,10 +1,13 @@
 """Random syntax trees: every kind of node, and texts that are hard to quote. Valid as syntax, not bound to anything.
 
 The trees are in the normal form that parsing gives: a number with a minus before it is one literal, an index that is a
-text is a field, neighbouring texts of a template are one.
+text is a field, neighbouring texts of a template are one. Each strategy is made once: making them takes far longer than
+drawing from them.
 """
 
 from __future__ import annotations
+
+from functools import cache
 
 from hypothesis import strategies as st
 
@@ -64,6 +67,7 @@ BLOCKS = (
 )
 
 
+@cache
 def names() -> st.SearchStrategy[str]:
     """Names: words of the language, plain ones, and ones of other scripts."""
     plain = st.from_regex(r"[a-z_][a-z0-9_]{0,8}", fullmatch=True)
@@ -73,6 +77,7 @@ def names() -> st.SearchStrategy[str]:
     )
 
 
+@cache
 def texts() -> st.SearchStrategy[str]:
     """Texts that are hard to quote, to indent or to escape."""
     piece = st.one_of(st.sampled_from(HARD_PIECES), st.text("ab {}\"'\\\n%#", max_size=4), st.text(max_size=3))
@@ -80,6 +85,7 @@ def texts() -> st.SearchStrategy[str]:
     return joined.map(lambda text: "".join(char for char in text if char != "\0" and not "\ud800" <= char <= "\udfff"))
 
 
+@cache
 def types(depth: int = 2) -> st.SearchStrategy[Type]:
     """Types of values."""
     scalar = st.sampled_from(list(SCALARS.values()))
@@ -93,6 +99,7 @@ def types(depth: int = 2) -> st.SearchStrategy[Type]:
     return st.one_of(base, base, base.filter(lambda kind: not isinstance(kind, Optional)).map(Optional))
 
 
+@cache
 def literals() -> st.SearchStrategy[Literal]:
     """Texts, numbers, bools and null."""
     numbers = st.one_of(st.integers(-5, 5), st.integers(), st.floats(allow_nan=False, allow_infinity=False))
@@ -126,12 +133,14 @@ def _larger(inner: st.SearchStrategy[Expr]) -> st.SearchStrategy[Expr]:
     )
 
 
+@cache
 def expressions(leaves: int = 6) -> st.SearchStrategy[Expr]:
     """Expressions of all kinds, also ones that make no sense."""
     leaf: st.SearchStrategy[Expr] = st.one_of(names().map(lambda name: Name(name=name)), literals())
     return st.recursive(leaf, _larger, max_leaves=leaves)
 
 
+@cache
 def templates() -> st.SearchStrategy[Template]:
     """Templates in normal form: text, slots of all kinds, and blocks that only Jinja2 can render."""
     blocks = st.sampled_from([segment for source in BLOCKS for segment in parse_template(source).segments]).filter(
@@ -142,6 +151,7 @@ def templates() -> st.SearchStrategy[Template]:
     return st.lists(st.one_of(pieces, pieces, slots, slots, blocks), max_size=5).map(lambda parts: template(*parts))
 
 
+@cache
 def settings() -> st.SearchStrategy[Option]:
     """Options of models and steps."""
     duration = st.sampled_from(["300ms", "2s", "5m", "1.5h"]).map(lambda text: Literal(value=text))
@@ -151,6 +161,7 @@ def settings() -> st.SearchStrategy[Option]:
     return st.builds(lambda name, given: Option(name=name, value=given), names(), value)
 
 
+@cache
 def _traits() -> st.SearchStrategy[Option]:
     plain = literals().filter(lambda literal: not str(literal.value).startswith("-") or isinstance(literal.value, str))
     duration = st.sampled_from(["300ms", "2s"]).map(lambda text: Literal(value=text))
@@ -158,6 +169,7 @@ def _traits() -> st.SearchStrategy[Option]:
     return st.builds(lambda name, value: Option(name=name, value=value), names(), st.one_of(word, duration, plain))
 
 
+@cache
 def params() -> st.SearchStrategy[tuple[Param, ...]]:
     """Inputs of a workflow or a tool."""
     default = st.one_of(st.none(), expressions(3))
@@ -165,6 +177,7 @@ def params() -> st.SearchStrategy[tuple[Param, ...]]:
     return st.lists(one, max_size=4).map(tuple)
 
 
+@cache
 def prompt_parts() -> st.SearchStrategy[PromptPart]:
     """Messages, histories and unordered messages."""
     role = st.sampled_from(["system", "user", "assistant"])
@@ -175,6 +188,7 @@ def prompt_parts() -> st.SearchStrategy[PromptPart]:
     return st.one_of(message, message, message, history, unordered)
 
 
+@cache
 def llms() -> st.SearchStrategy[Llm]:
     """LLM steps."""
     return st.builds(
@@ -186,10 +200,12 @@ def llms() -> st.SearchStrategy[Llm]:
     )
 
 
+@cache
 def _bodies(depth: int) -> st.SearchStrategy[tuple[Statement, ...]]:
     return st.lists(statements(depth), max_size=2).map(tuple)
 
 
+@cache
 def _declarations() -> st.SearchStrategy[Statement]:
     some_settings = st.lists(settings(), max_size=3).map(tuple)
     some_traits = st.lists(_traits(), max_size=3).map(tuple)
@@ -210,6 +226,7 @@ def _declarations() -> st.SearchStrategy[Statement]:
     )  # fmt: skip
 
 
+@cache
 def _steps(depth: int) -> st.SearchStrategy[Statement]:
     value: st.SearchStrategy[Expr | Llm | For] = st.one_of(llms(), llms(), expressions())
     if depth:
@@ -222,6 +239,7 @@ def _steps(depth: int) -> st.SearchStrategy[Statement]:
     return st.builds(lambda name, given, test: Step(name=name, value=given, when=test), names(), value, when)
 
 
+@cache
 def _over_table() -> st.SearchStrategy[Statement]:
     column = st.one_of(
         names().map(lambda name: OutputItem(value=Name(name=name), name=name)),
@@ -238,6 +256,7 @@ def _over_table() -> st.SearchStrategy[Statement]:
     )
 
 
+@cache
 def statements(depth: int = 2) -> st.SearchStrategy[Statement]:
     """Statements of all kinds; blocks hold others down to a depth."""
     simple = st.one_of(_steps(depth), _steps(depth), _declarations(), _over_table())
@@ -256,6 +275,7 @@ def statements(depth: int = 2) -> st.SearchStrategy[Statement]:
     )
 
 
+@cache
 def workflows() -> st.SearchStrategy[Workflow]:
     """Whole workflows."""
     return st.builds(

@@ -46,7 +46,11 @@ def quote_template(text: str) -> str:
 def block_token(text: str, depth: int) -> str | None:
     """A text in triple quotes, its lines one level deeper than the first; None where a block cannot hold it exactly."""
     lines = text.split("\n")
-    if _NOT_IN_BLOCK.search(text) or (len(lines) > 1 and any(line and not line.strip(" \t") for line in lines)):
+    if (
+        _NOT_IN_BLOCK.search(text)
+        or not text.strip()
+        or (len(lines) > 1 and any(line and not line.strip(" \t") for line in lines))
+    ):
         return None
     token = f'"""{text}"""'
     if len(lines) > 1:
