@@ -53,10 +53,10 @@ def _space(tree: Tree, node: int) -> int:
     return next(op.namespace for op in tree.ops if node <= op.end < end)
 
 
-def _heading(tree: Tree, node: int) -> list[Part]:
+def _heading(tree: Tree, node: int) -> list[list[Part]]:
     ops, leaves = tree.ops_below(node), tree.leaves_below(node)
     exact = "" if tree.tokenizer != "estimate" else ", tokens estimated"
-    return [("quiet", f"  {_count(ops, 'step')}, {_count(leaves, 'prompt')}{exact}")]
+    return [[("quiet", f"  {_count(ops, 'step')}, {_count(leaves, 'prompt')}{exact}")]]
 
 
 def _label(tree: Tree, node: int) -> list[Part]:
@@ -74,29 +74,24 @@ def _label(tree: Tree, node: int) -> list[Part]:
     return parts or [("quiet", "(nothing)")]
 
 
-def _facts(tree: Tree, node: int, sizes: Mapping[int, float] | None) -> list[Part]:
-    """What stands behind a label: tokens, holes, fan-out, and the steps that end here."""
+def _facts(tree: Tree, node: int, sizes: Mapping[int, float] | None) -> list[list[Part]]:
+    """What stands behind a label: tokens, holes, fan-out, and the steps that end here. In full first, then shorter."""
     holes = [segment for segment in tree.label(node) if isinstance(segment, Hole)]
     tokens = float(tree.tokens(node))
-    facts = []
+    values = ""
     if sizes is not None and all(hole.key in sizes for hole in holes):
         tokens += sum(sizes[hole.key] for hole in holes)
-        facts.append(_count(round(tokens), "token"))
-    else:
-        values = f" + {_count(len(holes), 'value')}" if holes else ""
-        facts.append(f"{_count(round(tokens), 'token')}{values}")
-    scopes = list(dict.fromkeys(str(hole.scope) for hole in holes))
-    if scopes:
-        facts.append(f"by {', '.join(scopes)}")
+    elif holes:
+        values = f" + {_count(len(holes), 'value')}"
+    size = _count(round(tokens), "token")
+    scopes = ", ".join(dict.fromkeys(str(hole.scope) for hole in holes))
+    by = [f"by {scopes}"] if scopes else []
     below = tree.ops_below(node)
-    if below > 1:
-        facts.append(f"shared by {below}")
-    parts: list[Part] = [("quiet", f"  {', '.join(facts)}")]
+    shared = [f"shared by {below}"] if below > 1 else []
     ops = [tree.ops[op] for op in tree.ends(node)]
-    if ops:
-        parts.append(("quiet", " -> "))
-        parts.append(("step", ", ".join(_steps(tree, ops))))
-    return parts
+    steps = [("quiet", " -> "), ("step", ", ".join(_steps(tree, ops)))] if ops else []
+    told = ([f"{size}{values}", *by, *shared], [f"{size}{values}", *shared], [size, *shared], [size])
+    return [[("quiet", f"  {', '.join(facts)}"), *steps] for facts in told]
 
 
 def _steps(tree: Tree, ops: list[LlmOp]) -> list[str]:
@@ -123,13 +118,13 @@ def _count(number: int, noun: str) -> str:
 # --- fitting ------------------------------------------------------------------------------------------------------
 
 
-def _fitted(label: list[Part], facts: list[Part], width: int, color: bool) -> str:
-    """A label and what stands behind it in so many cells; the label is shortened in its middle first."""
+def _fitted(label: list[Part], told: list[list[Part]], width: int, color: bool) -> str:
+    """A label and what is told of it in so many cells: as much as leaves the label a third of them."""
+    least = min(sum(text_width(text) for _, text in label), width // 3)
+    sizes = [sum(text_width(text) for _, text in facts) for facts in told]
+    fits = next((at for at, size in enumerate(sizes) if size <= width - least), len(told) - 1)
+    facts = _cut(told[fits], width - least)
     room = width - sum(text_width(text) for _, text in facts)
-    least = min(width // 3, 16)
-    if room < least:
-        facts = _cut(facts, width - least)
-        room = width - sum(text_width(text) for _, text in facts)
     return "".join(_painted(style, text, color) for style, text in (*_cut(label, room), *facts))
 
 

@@ -1,0 +1,117 @@
+"""Lower bounds of runs that were made, against sums by hand."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from plans_support import plan_of
+
+from helix.optimizer.bounds import Bounds, MeasuredCall, MeasuredTool, measured_bounds
+from helix.optimizer.engine_time import H100, EngineTime
+from helix.optimizer.tokens import estimate, from_ids
+
+CHARS = from_ids("characters", lambda text: [ord(char) for char in text], turn=0)
+ROUND = EngineTime(name="round", a=0.0, b=1.0, c=0.0, d=10.0, e=0.0, f=0.0, batch=4, capacity=1000)
+
+PLAN = plan_of("""
+    workflow w(q: text, items: list[text])
+    a = llm { system "Sys." user "{{ q }}" }
+    each = for item in items { v = llm { user "{{ item }}{{ a }}" } yield v }
+    r = q
+    repeat up to 3 { r = llm { user "R{{ r }}" } }
+    output each, r
+""")
+
+
+def call(row: int, step: str, prompt: str, output: str) -> MeasuredCall:
+    system = (("system", "Sys."),) if step == "a" else ()
+    return MeasuredCall(row=row, step=step, messages=(*system, ("user", prompt)), output=output)
+
+
+def test_by_hand() -> None:
+    calls = [
+        call(0, "a", "x" * 10, "o" * 5),
+        call(0, "each[0].v", "1", "p" * 3),
+        call(0, "each[1].v", "2", "p" * 7),
+        call(0, "r", "Ra", "b"),
+        call(0, "r", "Rb", "cc"),
+        call(1, "a", "y" * 10, "o" * 5),
+    ]
+    found = measured_bounds(PLAN, calls, CHARS, engine=ROUND)
+    # Distinct tokens: "Sys." once, two questions, "1", "2", "R", "a", "b".
+    assert found.p_min == 4 + 20 + 2 + 3
+    assert not found.estimated
+    outputs = 5 + 3 + 7 + 1 + 2 + 5
+    assert found.engine == pytest.approx((found.p_min * 1.0 + 10.0 * outputs / 4) / 1000)
+    # Row 0: the question (10, shared system prompt warm) and 5 out, then the longer item; rounds one after the other
+    # are shorter than that: (1 + 10) + (1 + 20) against (10 + 50) + (1 + 70).
+    assert found.critical_path == pytest.approx((10 + 50 + 1 + 70) / 1000)
+    private = [(10, 5), (1, 3), (1, 7), (1, 1), (1, 2), (10, 5)]
+    area = sum(own * out + out * (out + 1) / 2 for own, out in private)
+    shared = 4 * 5 + 1 * 2
+    assert found.kv_area == pytest.approx(10.0 * (area + shared) / 1000 / 1000)
+    assert (found.tools, found.binder) == (0.0, "critical-path")
+    assert found.lower_bound == found.critical_path
+
+
+def test_a_reply_that_a_later_prompt_goes_on_from_is_not_prefilled() -> None:
+    plan = plan_of("""
+        workflow w(q: text)
+        a = llm { user "{{ q }}" }
+        b = llm { user "{{ q }}" assistant "{{ a }}" user "more" }
+        output b
+    """)
+    calls = [
+        MeasuredCall(row=0, step="a", messages=(("user", "abc"),), output="d" * 50),
+        MeasuredCall(
+            row=0, step="b", messages=(("user", "abc"), ("assistant", "d" * 50), ("user", "more")), output="e"
+        ),
+    ]
+    assert measured_bounds(plan, calls, CHARS).p_min == 3 + 4
+
+
+def test_tools_bind_and_stand_on_the_path() -> None:
+    plan = plan_of("""
+        workflow w(q: text)
+        tool look(key: text) -> text from python "lib:look" effects read
+        a = look(q)
+        b = llm { user "{{ a }}" }
+        output b
+    """)
+    calls = [MeasuredCall(row=row, step="b", messages=(("user", "abc"),), output="x") for row in (0, 1)]
+    tools = [MeasuredTool(row=row, step="a", seconds=3.0, lane="look") for row in (0, 1)]
+    found = measured_bounds(plan, calls, CHARS, engine=ROUND, tools=tools, slots={"look": 1})
+    assert found.tools == 6.0
+    assert found.binder == "tools"
+    # Both calls share the whole prompt, so neither prefills alone: the tool and one decode step are left.
+    assert found.critical_path == pytest.approx(3.0 + 0.010)
+
+
+def test_without_tokens_texts_are_compared_by_bytes() -> None:
+    calls = [call(row, "a", f"{'same beginning ' * 20}{row}", "out") for row in range(4)]
+    found = measured_bounds(PLAN, calls, estimate())
+    assert found.estimated
+    once = estimate().count("Sys." + "same beginning " * 20)
+    # Two turns that all share, and for each call its number and the turn of its reply.
+    assert found.p_min == pytest.approx(once + 2 * estimate().turn + 4 * (estimate().turn + 0.25), rel=0.05)
+
+
+def test_the_default_is_the_published_fit() -> None:
+    # Prefill of 1024 tokens, and a decode step of one request over 1024 tokens of context, of the fitted H100.
+    assert H100.prefill(1024) == pytest.approx(4.794 + 0.01752 * 1024 + 7.385e-7 * 1024**2)
+    assert H100.prefill(100, 900) == pytest.approx(4.794 + 1.752 + 7.385e-7 * 100 * 1900)
+    assert H100.decode(1024, 1) == pytest.approx(6.502 + 0.00826 + 4.168e-5 * 1025)
+
+
+def test_equal_bounds_name_the_first() -> None:
+    flat = Bounds(critical_path=1.0, engine=1.0, kv_area=0.5, tools=1.0, p_min=0.0, estimated=True)
+    assert flat.binder == "critical-path"
+
+
+def test_no_calls() -> None:
+    found = measured_bounds(PLAN, [], CHARS)
+    assert (found.lower_bound, found.p_min) == (0.0, 0.0)
