@@ -93,6 +93,18 @@ def command(
     )
 
 
+def inside(*args: str | Path, cwd: str | Path, monkeypatch: Any, capfd: Any) -> subprocess.CompletedProcess[str]:
+    """Runs `helix` in this process: as `command`, but quicker, where the process itself does not matter."""
+    from helix.cli import _guarded
+
+    monkeypatch.chdir(cwd)
+    monkeypatch.setattr(sys, "argv", ["helix", *map(str, args)])
+    capfd.readouterr()
+    code = _guarded()
+    out, err = capfd.readouterr()
+    return subprocess.CompletedProcess(args, code, out, err)
+
+
 def start(*args: str | Path, cwd: str | Path | None = None, **options: Any) -> subprocess.Popen[bytes]:
     """Starts `helix` in a process of its own, its output in pipes."""
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options

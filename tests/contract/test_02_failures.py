@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from running import Folder, run, said_calls
+from running import Folder, inside, run, said_calls
 
 TEXT = """workflow t(a: text)
 x = llm -> bool { user "x {{ a }}" }
@@ -182,7 +182,16 @@ def test_02_max_failed_from_the_command_line(folder: Folder) -> None:
     assert "stopped early: 6 rows failed, more than the 5 (5%) allowed" in done.stderr
     assert said_calls(done.stderr) < 20
     assert len(folder.read()) == 100
-    for wrong in ("-1", "abc", "nan", "101%"):
-        done = folder.run("-o", "out.jsonl", "--max-failed", wrong)
-        assert (done.returncode, done.stdout) == (2, "")
-        assert done.stderr.startswith("error: ")
+
+
+@pytest.mark.parametrize("wrong", ["-1", "abc", "nan", "101%", "inf", "%"])
+def test_02_a_max_failed_that_is_none_is_refused(
+    folder: Folder, wrong: str, monkeypatch: pytest.MonkeyPatch, capfd: Any
+) -> None:
+    folder.workflow(ONE)
+    folder.rows(*MANY)
+    arguments = folder.arguments("-o", "out.jsonl", "--max-failed", wrong)
+    done = inside(*arguments, cwd=folder.path, monkeypatch=monkeypatch, capfd=capfd)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: ")
+    assert folder.names == ["rows.jsonl", "w.helix"]

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.feather as feather
 import pyarrow.parquet as parquet
 import pytest
-from running import Folder, jsonl, lines, said_calls
+from running import Folder, inside, jsonl, lines, said_calls
 
 ECHO = 'workflow t(id: text, n: int, note: text? = "none")\nx = llm { user "{{ id }}|{{ n }}|{{ note }}" }\n'
 TEXT = ECHO + "output id, n, note, x"
@@ -139,10 +139,13 @@ def test_14_a_column_that_no_row_has_is_told_before_any_call(folder: Folder) -> 
 @pytest.mark.parametrize(
     ("name", "content"), [("in.jsonl", b""), ("in.csv", b"id,n,note\n"), ("in.csv", b""), ("in.json", b"[]")]
 )
-def test_14_an_empty_file_gives_an_empty_output_and_exit_0(folder: Folder, name: str, content: bytes) -> None:
+def test_14_an_empty_file_gives_an_empty_output_and_exit_0(
+    folder: Folder, name: str, content: bytes, monkeypatch: pytest.MonkeyPatch, capfd: Any
+) -> None:
     folder.workflow(TEXT)
     folder.write(name, content)
-    done = folder.run("-o", "out.jsonl", source=name)
+    arguments = folder.arguments("-o", "out.jsonl", source=name)
+    done = inside(*arguments, cwd=folder.path, monkeypatch=monkeypatch, capfd=capfd)
     assert done.returncode == 0, done.stderr
     assert folder.read() == []
     assert said_calls(done.stderr) == 0

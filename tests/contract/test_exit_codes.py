@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
-from running import ROOT, Folder, command
+from running import ROOT, Folder, inside
 
 TEXT = 'workflow t(a: text)\nx = llm { user "{{ a }}" }\noutput a, x'
 
@@ -60,8 +62,10 @@ def test_1_a_fault_of_our_own_is_one_message_and_does_not_hang(ready: Folder, fa
         (["run", "w.helix", "--no-such-option"], "--no-such-option"),
     ],
 )
-def test_2_what_is_wrong_before_anything_is_done(ready: Folder, arguments: list[str], message: str) -> None:
-    done = command(*arguments, cwd=ready.path)
+def test_2_what_is_wrong_before_anything_is_done(
+    ready: Folder, arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch, capfd: Any
+) -> None:
+    done = inside(*arguments, cwd=ready.path, monkeypatch=monkeypatch, capfd=capfd)
     assert (done.returncode, done.stdout) == (2, "")
     assert message in done.stderr
     assert "Traceback" not in done.stderr
