@@ -204,6 +204,9 @@ class ToolCaller:
         self._report = report
         self._timeout = timeout
 
+    def expect(self, args: list[Any], call: Call) -> None:
+        """Hears of a call that waits for its turn."""
+
     async def make(self, args: list[Any], call: Call) -> Outcome:
         """Runs the tool; the outcome's text is its result as JSON."""
         loop = asyncio.get_running_loop()

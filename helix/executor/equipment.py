@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from helix.executor.attempts import EngineCaller, ToolCaller
+from helix.executor.batches import BatchCaller
 from helix.executor.calls import Dispatcher
 from helix.executor.engines.base import Capabilities, Engine
 from helix.executor.frame import Dataflow
@@ -17,7 +18,7 @@ from helix.executor.prompts import Prompt
 from helix.executor.settings import RunSettings
 from helix.executor.steps import GenerateStep, InvokeStep, Shortener
 from helix.executor.tools import RunTool, Threads, open_tool
-from helix.logical import Fetch, Generate, Invoke, LogicalPlan, Node, Render, every_node
+from helix.logical import Fetch, Generate, Invoke, LogicalPlan, Node, Render, Tool, every_node
 from helix.results import RunReport, StepReport
 
 # The lanes of calls: each has workers of its own.
@@ -59,7 +60,7 @@ class Equipment:
         self._capabilities: dict[int, Capabilities] = {}
         # By the engine's own name: two addresses that lead to one server share its pauses and its lane.
         self._pauses: dict[str, Pause] = {}
-        self._tools: dict[str, RunTool] = {}
+        self._tools: dict[Tool, RunTool] = {}
         self._threads = Threads()
         self.dispatcher = Dispatcher(
             {ENGINE_LANE: settings.concurrency, TOOL_LANE: TOOLS_AT_ONCE}, merge=settings.merge
@@ -72,9 +73,9 @@ class Equipment:
                 self._report.steps.setdefault(static_name(node.step), StepReport())
             if isinstance(node, Generate) and node.model.engine not in self._engines:
                 await self._open(node.model.engine)
-            elif isinstance(node, Invoke) and node.tool.name not in self._tools:
+            elif isinstance(node, Invoke) and node.tool not in self._tools:
                 made = open_tool(node.tool, self._callables, self._folder, self._threads)
-                self._tools[node.tool.name] = made
+                self._tools[node.tool] = made
 
     async def _open(self, address: str | None) -> None:
         engine = self._open_engine(address)
@@ -134,6 +135,11 @@ class Equipment:
     def _invoke(self, node: Invoke, index: int, place: Place, slots: Mapping[str, int]) -> Operator:
         report = self._report.steps[static_name(node.step)]
         tool = node.tool
+        run, timeout = self._tools[tool], tool.timeout or self._settings.call_timeout
+        many = getattr(run, "many", None)
+        caller = ToolCaller(run, self._limits, report, timeout)
+        if many is not None and tool.batch is not None and self._settings.merge:
+            caller = BatchCaller(run, many, self._limits, report, timeout, size=tool.batch)
         return InvokeStep(
             index,
             place,
@@ -142,9 +148,7 @@ class Equipment:
             flow=self._flow,
             dispatcher=self.dispatcher,
             lane=f"{TOOL_LANE} {tool.lane}" if tool.lane else TOOL_LANE,
-            caller=ToolCaller(
-                self._tools[tool.name], self._limits, report, tool.timeout or self._settings.call_timeout
-            ),
+            caller=caller,
             report=report,
         )
 

@@ -71,6 +71,10 @@ class Limits:
             raise CutShort(f"not started: {self._reason}", self._kind)
         self.calls += 1
 
+    def uncount_call(self) -> None:
+        """Takes back one call that came to nothing: others are made, and counted, in its place."""
+        self.calls -= 1
+
     def count_tokens(self, tokens: int) -> None:
         """Counts tokens after a call; past the budget no further call is made."""
         self.tokens += tokens

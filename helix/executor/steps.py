@@ -257,7 +257,10 @@ class InvokeStep(Operator):
             wanted=lambda: not frame.scope.closed,
         )
         outcome = self._dispatcher.submit(call)
-        return PENDING if outcome is None else self._value(outcome, step, order)
+        if outcome is not None:
+            return self._value(outcome, step, order)
+        self._caller.expect(args, call)
+        return PENDING
 
     def _asks_anew(self, args: list[Any]) -> bool:
         """Whether the statement of a row asks for the time or for chance: then equal calls share nothing."""

@@ -34,6 +34,10 @@ def open_tool(
         from helix.executor.tools.python import PythonTool
 
         return PythonTool(tool, callables[tool.name], threads)
+    if tool.batch is not None:
+        from helix.executor.tools.sql_batch import SqlLookups
+
+        return SqlLookups(tool, folder, threads)
     from helix.executor.tools.sql import SqlTool
 
     return SqlTool(tool, folder, threads)

@@ -6,8 +6,9 @@ import asyncio
 import re
 import sqlite3
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 from helix.canonical import canonical_text
@@ -36,6 +37,10 @@ _WRITES = (
 # What SQLite itself refuses to do for a query, should the parse be wrong about it.
 _REFUSED = frozenset((sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH))
 _REFUSED_FUNCTIONS = frozenset(("load_extension", "writefile", "readfile", "edit", "fts3_tokenizer"))
+
+
+_Made = TypeVar("_Made")
+_Ask = Callable[[sqlite3.Connection], _Made]
 
 
 class SqlTool:
@@ -67,20 +72,11 @@ class SqlTool:
     async def __call__(self, args: list[Any]) -> str:
         """Runs the query. Raises ToolError; its kind is `timeout` where the query ran too long."""
         given = dict(zip(self._names, args, strict=True))
-        statement = self._tool.query
-        if statement is None:
-            statement = str(given.pop("query"))
-        bound = {
-            name: canonical_text(value) if isinstance(value, list | dict) else value for name, value in given.items()
-        }
-        checked = self._tool.query is not None
-        held: list[sqlite3.Connection] = []
-        try:
-            rows = await self._threads.run(lambda: self._query(statement, bound, checked, held))
-        except asyncio.CancelledError:
-            for connection in held:
-                connection.interrupt()
-            raise
+        own = self._tool.query
+        statement = str(given.pop("query")) if own is None else own
+        bound_values = {name: bound(value) for name, value in given.items()}
+        unchecked = statement if own is None else None
+        rows = await self._on_thread(lambda connection: self._rows(connection, statement, bound_values), unchecked)
         return result_text(rows, self._tool.returns, self._tool.name)
 
     def close(self) -> None:
@@ -89,16 +85,25 @@ class SqlTool:
         while self._idle:
             self._idle.pop().close()
 
-    def _query(
-        self, statement: str, bound: dict[str, Any], checked: bool, held: list[sqlite3.Connection]
-    ) -> list[dict[str, Any]]:
+    async def _on_thread(self, ask: _Ask[_Made], unchecked: str | None = None) -> _Made:
+        """What a function gives that asks a connection; `unchecked` is a statement to be checked before."""
+        held: list[sqlite3.Connection] = []
+        try:
+            made: _Made = await self._threads.run(lambda: self._asked(ask, unchecked, held))
+            return made
+        except asyncio.CancelledError:
+            for connection in held:
+                connection.interrupt()
+            raise
+
+    def _asked(self, ask: _Ask[_Made], unchecked: str | None, held: list[sqlite3.Connection]) -> _Made:
         """On a thread: takes a connection, asks it, and gives it back."""
-        if not checked:
-            check_query(statement)
+        if unchecked is not None:
+            check_query(unchecked)
         connection = self._connection()
         held.append(connection)
         try:
-            return self._rows(connection, statement, bound)
+            return ask(connection)
         finally:
             held.clear()
             if self._closed:
@@ -106,14 +111,19 @@ class SqlTool:
             else:
                 self._idle.append(connection)
 
-    def _rows(self, connection: sqlite3.Connection, statement: str, bound: dict[str, Any]) -> list[dict[str, Any]]:
-        name = self._tool.name
+    def _timed(self, connection: sqlite3.Connection) -> float:
+        """Starts the clock for one query: the seconds that it may take."""
         seconds = self._tool.timeout or TIME_LIMIT
         ends = time.monotonic() + seconds
         # Called every so many steps of SQLite's machine: a true value interrupts the query.
         connection.set_progress_handler(lambda: time.monotonic() > ends, 10_000)
+        return seconds
+
+    def _rows(self, connection: sqlite3.Connection, statement: str, values: dict[str, Any]) -> list[dict[str, Any]]:
+        name = self._tool.name
+        seconds = self._timed(connection)
         try:
-            cursor = connection.execute(statement, bound)
+            cursor = connection.execute(statement, values)
             columns = [column[0] for column in cursor.description or ()]
             found = cursor.fetchmany(self._limit + 1)
             cursor.close()
@@ -151,6 +161,11 @@ class SqlTool:
             raise ToolError(f"{self._path.name} cannot be read: {error}") from None
         connection.set_authorizer(_authorize)
         return connection
+
+
+def bound(value: Any) -> Any:
+    """A value as it is bound to a statement: a list or a record as its JSON."""
+    return canonical_text(value) if isinstance(value, list | dict) else value
 
 
 def _authorize(action: int, first: str | None, second: str | None, database: str | None, source: str | None) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from helix.optimizer.rule import RuleFunction
+from helix.optimizer.rules.batch_point_lookups import batch_point_lookups
 from helix.optimizer.rules.canonicalize_sql import canonicalize_sql
 from helix.optimizer.rules.drop_dead_steps import drop_dead_steps
 from helix.optimizer.rules.fold_constants import fold_constants
@@ -13,4 +14,5 @@ RULES: tuple[RuleFunction, ...] = (
     canonicalize_sql,  # before the merge: equal queries are equal steps only in one spelling
     merge_equal_steps,  # after all that makes steps equal
     drop_dead_steps,  # last: the others leave steps behind that nobody reads
+    batch_point_lookups,  # after all that changes tool steps: it only marks them for the run
 )
