@@ -6,6 +6,7 @@ from helix.optimizer.rule import RuleFunction
 from helix.optimizer.rules.batch_point_lookups import batch_point_lookups
 from helix.optimizer.rules.canonicalize_sql import canonicalize_sql
 from helix.optimizer.rules.drop_dead_steps import drop_dead_steps
+from helix.optimizer.rules.fetch_known_results import fetch_known_results
 from helix.optimizer.rules.fold_constants import fold_constants
 from helix.optimizer.rules.merge_equal_steps import merge_equal_steps
 
@@ -13,6 +14,7 @@ RULES: tuple[RuleFunction, ...] = (
     fold_constants,  # first: what it folds makes steps equal and branches certain
     canonicalize_sql,  # before the merge: equal queries are equal steps only in one spelling
     merge_equal_steps,  # after all that makes steps equal
+    fetch_known_results,  # after constants are folded into prompts: only prompts that no row changes can be known
     drop_dead_steps,  # last: the others leave steps behind that nobody reads
     batch_point_lookups,  # after all that changes tool steps: it only marks them for the run
 )
