@@ -13,6 +13,8 @@ from helix.span import Span
 
 # A longer line is shown in part, so that the caret stays in sight.
 _EXCERPT = 100
+# What joins or parts letters and emoji in writing, and shows nothing by itself.
+_JOINERS = "\u200c\u200d"
 
 
 class HelixError(Exception):
@@ -196,11 +198,11 @@ def _excerpt(span: Span) -> list[str]:
     if len(text) > _EXCERPT:
         first = max(0, min(start - _EXCERPT // 3, len(text) - _EXCERPT))
         text, start, end = text[first : first + _EXCERPT], start - first, min(end - first, _EXCERPT)
-    pad = "".join("\t" if char == "\t" else " " * cell_width(char) for char in text[:start])
-    carets = "^" * max(1, sum(cell_width(char) for char in text[start:end]))
+    shown = [char if char == "\t" or char in _JOINERS or char.isprintable() else "?" for char in text]
+    pad = "".join("\t" if char == "\t" else " " * cell_width(char) for char in shown[:start])
+    carets = "^" * max(1, sum(cell_width(char) for char in shown[start:end]))
     gutter = " " * len(str(span.line))
-    shown = "".join(char if char == "\t" or char.isprintable() else "?" for char in text)
-    return [f"{gutter} |", f"{span.line} | {shown}", f"{gutter} | {pad}{carets}"]
+    return [f"{gutter} |", f"{span.line} | {''.join(shown)}", f"{gutter} | {pad}{carets}"]
 
 
 def cell_width(char: str) -> int:

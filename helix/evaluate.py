@@ -80,7 +80,8 @@ def item_of(value: Any, position: Any) -> Any:
     try:
         return value[position]
     except IndexError:
-        raise MissingValue(f"index {position} is outside a list of {len(value)}") from None
+        what = "text" if isinstance(value, str) else "list"
+        raise MissingValue(f"index {position} is outside a {what} of {len(value)}") from None
 
 
 def same(left: Any, right: Any) -> bool:
@@ -169,23 +170,29 @@ def arithmetic(op: str, left: Any, right: Any) -> Any:
     return result
 
 
+def compare(op: str, left: Any, right: Any) -> bool:
+    """`left op right` for `== != < <= > >= in` and `not in`."""
+    match op:
+        case "==":
+            return same(left, right)
+        case "!=":
+            return not same(left, right)
+        case "in":
+            return contains(right, left)
+        case "not in":
+            return not contains(right, left)
+    return _order(op, left, right)
+
+
 def _binary(op: str, left: Evaluator, right: Evaluator) -> Evaluator:
     match op:
         case "and":
             return lambda args: left(args) and right(args)
         case "or":
             return lambda args: left(args) or right(args)
-        case "==":
-            return lambda args: same(left(args), right(args))
-        case "!=":
-            return lambda args: not same(left(args), right(args))
-        case "in":
-            return lambda args: contains(right(args), left(args))
-        case "not in":
-            return lambda args: not contains(right(args), left(args))
-        case "<" | "<=" | ">" | ">=":
-            return lambda args: _order(op, left(args), right(args))
-    return lambda args: arithmetic(op, left(args), right(args))
+        case "+" | "-" | "*" | "/":
+            return lambda args: arithmetic(op, left(args), right(args))
+    return lambda args: compare(op, left(args), right(args))
 
 
 def _call(name: str, args: list[Evaluator], declared: Callables) -> Evaluator:

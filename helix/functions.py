@@ -36,7 +36,12 @@ def to_text(value: Any) -> str:
     """A value as a prompt shows it: null is empty, a text is itself, all else is canonical JSON."""
     if value.__class__ is str:
         return value
-    return "" if value is None else canonical_text(value)
+    if value is None:
+        return ""
+    try:
+        return canonical_text(value)
+    except RecursionError:
+        raise ExpressionError("the value is nested too deeply to be written as text") from None
 
 
 def _text(value: Any, name: str) -> str:
@@ -86,16 +91,11 @@ def _default(value: Any, fallback: Any = "", boolean: Any = False) -> Any:
     return fallback if value is None or (boolean and not value) else value
 
 
-def _first(value: Any) -> Any:
-    if not value:
-        raise MissingValue("first needs a list or text that is not empty")
-    return (value if isinstance(value, str) else _list(value, "first"))[0]
-
-
-def _last(value: Any) -> Any:
-    if not value:
-        raise MissingValue("last needs a list or text that is not empty")
-    return (value if isinstance(value, str) else _list(value, "last"))[-1]
+def _end(value: Any, index: int, name: str) -> Any:
+    items = value if isinstance(value, str) else _list([] if value is None else value, name)
+    if not items:
+        raise MissingValue(f"{name} needs a list or text that is not empty")
+    return items[index]
 
 
 def _take(value: Any, count: Any) -> Any:
@@ -103,11 +103,15 @@ def _take(value: Any, count: Any) -> Any:
 
 
 def _replace(value: Any, old: Any, new: Any) -> str:
-    return _text(value, "replace").replace(_text(old, "replace"), _text(new, "replace"))
+    if _text(old, "replace") == "":
+        raise ExpressionError("replace needs a text to look for that is not empty")
+    return _text(value, "replace").replace(old, _text(new, "replace"))
 
 
 def _round(value: Any, digits: Any = 0) -> int | float:
-    rounded = round(_number(value, "round"), _int(digits, "round"))
+    if not -400 <= _int(digits, "round") <= 400:
+        raise ExpressionError(f"round takes -400 to 400 digits, found {digits}")
+    rounded = round(_number(value, "round"), digits)
     return int(rounded) if digits == 0 else rounded
 
 
@@ -123,14 +127,22 @@ def _to_int(value: Any) -> int:
 def _to_float(value: Any) -> float:
     try:
         if isinstance(value, str | int | float):
-            return float(value)
+            number = float(value)
+            if number - number == 0:
+                return number
     except (ValueError, OverflowError):
         pass
     raise ExpressionError(f"float needs a number or a text that is one, found {found(value)}")
 
 
 def _sum(value: Any) -> int | float:
-    return sum(_number(item, "sum") for item in _list(value, "sum"))
+    try:
+        total = sum(_number(item, "sum") for item in _list(value, "sum"))
+    except OverflowError:
+        total = float("inf")
+    if total - total != 0:
+        raise ExpressionError("the sum is not a finite number")
+    return total
 
 
 def _ordered(value: Any, name: str) -> list[Any]:
@@ -190,12 +202,12 @@ FUNCTIONS: dict[str, Function] = {
         Function(
             name="default", parameters=("value", "fallback", "boolean"), required=1, result=_defaulted, run=_default
         ),
-        Function(name="first", parameters=("list",), required=1, result=_item, run=_first),
+        Function(name="first", parameters=("list",), required=1, result=_item, run=lambda v: _end(v, 0, "first")),
         Function(name="float", parameters=("value",), required=1, result=_always(FLOAT), run=_to_float),
         Function(name="int", parameters=("value",), required=1, result=_always(INT), run=_to_int),
         Function(name="join", parameters=("list", "separator"), required=1, result=_always(TEXT), run=_join),
         Function(name="json", parameters=("value",), required=1, result=_always(TEXT), run=canonical_text),
-        Function(name="last", parameters=("list",), required=1, result=_item, run=_last),
+        Function(name="last", parameters=("list",), required=1, result=_item, run=lambda v: _end(v, -1, "last")),
         Function(name="len", parameters=("value",), required=1, result=_always(INT), run=_len),
         Function(
             name="lower",

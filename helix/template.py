@@ -185,7 +185,7 @@ def _literal(text: str, strip_start: bool, strip_end: bool) -> Text:
 
 
 def _slot(source: str, start: int, place: Callable[[int, int], Span | None]) -> Segment:
-    from helix.jinja import slot_expression
+    from helix.jinja_slot import slot_expression
 
     value = slot_expression(source, lambda first, last: place(start + first, start + last))
     return _block(source, place(start, start + len(source))) if value is None else Slot(value=value)

@@ -283,7 +283,10 @@ def found(value: Any) -> str:
     names = {str: "text", bool: "bool", int: "int", float: "float", list: "list", dict: "record"}
     if value is None:
         return "null"
-    shown = json.dumps(value, ensure_ascii=False, default=str)
+    try:
+        shown = json.dumps(value, ensure_ascii=False, default=str)
+    except RecursionError:
+        shown = "nested too deeply to be shown"
     return f"{names.get(type(value), type(value).__name__)} {shown if len(shown) <= 40 else shown[:37] + '...'}"
 
 
@@ -333,9 +336,14 @@ def parse_cell(text: str, kind: Type) -> Any:
             value = text
     else:
         try:
-            value = json.loads(text)
-        except ValueError:
+            value = json.loads(text, parse_constant=_no_constant)
+        except (ValueError, RecursionError):
             value = text
     if bad := mismatch(value, kind):
         raise ValueError(bad[1])
     return value
+
+
+def _no_constant(name: str) -> None:
+    """Refuses `NaN` and `Infinity`, which are no JSON."""
+    raise ValueError(f"{name} is not JSON")
