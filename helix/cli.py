@@ -147,27 +147,49 @@ def fmt(files: tuple[str, ...], only_check: bool, to_stdout: bool) -> int:
 
 @cli.command()
 @click.argument("file")
+@click.option(
+    "--input", "-i", "source", metavar="PATH", help="Estimate for these rows: JSONL, CSV, Parquet, Arrow; `-` is stdin."
+)
+@click.option("--input-format", metavar="FORMAT", help="jsonl, json, csv, tsv, parquet or arrow, whatever the suffix.")
+@click.option("--limit", type=int, metavar="N", help="Only the first N rows of the input.")
+@click.option("--engine", "-e", metavar="ADDRESS", help="Count tokens with this engine's tokenizer, where it has one.")
+@click.option("--model", "-m", metavar="NAME", help="The model of every llm step, whatever the workflow says.")
+@click.option("--analyze", is_flag=True, help="Run the optimized plan and show what was measured beside the estimates.")
+@click.option("--concurrency", "-c", type=int, default=16, show_default=True, help="Calls in flight at once.")
+@click.option("--rules", metavar="A,B", help="Apply only these rules; `none` is no rule at all.")
+@click.option("--without", metavar="A,B", help="Leave these rules out.")
+@click.option("--prices", metavar="P,R[,C]", help="Prices of a million tokens: prompt, reply, cached prompt.")
 @_set
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="How to print the plan.")
+@click.option(
+    "--stage",
+    type=click.Choice(["all", "logical", "optimized", "tree", "cost"]),
+    default="all",
+    show_default=True,
+    help="What to show.",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "json", "mermaid", "dot", "html"]),
+    default="text",
+    show_default=True,
+    help="How to show it: html is a page of its own, mermaid and dot are graphs.",
+)
+@click.option("--verbose", "-v", is_flag=True, help="Add each rule's law, and the rules that changed nothing.")
 @click.option("--width", type=click.IntRange(40), help="Columns to fit into (default: those of the terminal).")
-def explain(file: str, constants: tuple[str, ...], form: str, width: int | None) -> None:
-    """Show what a workflow will do: its plan, step by step."""
-    from helix import api
+@click.option("--quiet", "-q", is_flag=True, help="Show no progress of --analyze.")
+def explain(file: str, constants: tuple[str, ...], **options: Any) -> int:
+    """Show what a workflow will do: its plan, what the optimizer makes of it, and what it costs.
 
-    workflow = _load(file)
-    if form == "json":
-        import json
+    \b
+    helix explain support.helix
+    helix explain support.helix -i tickets.csv --prices 0.15,0.60
+    helix explain support.helix -i tickets.csv --limit 20 -e embedded --analyze
+    helix explain support.helix --format html > support.html
+    """
+    from helix.command_explain import explain_command
 
-        from helix.plan_json import to_json
-
-        plan = api.check(workflow, set=_constants(constants)).plan
-        click.echo(json.dumps(to_json(plan), ensure_ascii=False, indent=2))
-        return
-    if width is None and sys.stdout.isatty():
-        import shutil
-
-        width = max(40, shutil.get_terminal_size().columns)
-    click.echo(api.explain(workflow, set=_constants(constants), width=width))
+    return explain_command(_load(file), constants=_constants(constants), **options)
 
 
 @cli.command()

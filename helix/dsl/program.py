@@ -25,6 +25,7 @@ from helix.syntax import Param, UseDecl
 from helix.syntax import Workflow as Syntax
 
 if TYPE_CHECKING:
+    from helix.explain.explanation import Explanation
     from helix.grammar.bind import Bound
     from helix.results import RunResult
 
@@ -146,11 +147,11 @@ class Workflow:
 
         return await api.arun(self, rows, **options)
 
-    def explain(self, **options: Any) -> str:
-        """The plan as text: see `helix.api.explain`."""
+    def explain(self, rows: Any = None, **options: Any) -> Explanation:
+        """What the workflow will do, over a table if one is given: see `helix.api.explain`."""
         from helix import api
 
-        return api.explain(self, **options)
+        return api.explain(self, **(options if rows is None else {"rows": rows, **options}))
 
     def check(self, **options: Any) -> Bound:
         """Finds mistakes without a call: see `helix.api.check`."""

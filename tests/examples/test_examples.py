@@ -68,7 +68,7 @@ def test_the_commands_check_and_fmt_say_so_too():
 @every_example
 def test_its_plan_is_explained(path):
     workflow = api.load(path)
-    text = api.explain(workflow, width=120)
+    text = str(api.explain(workflow, width=120))
     calls = {node.step for node in every_node(plan(workflow).sink) if isinstance(node, Generate)}
     assert calls
     for step in calls:

@@ -28,7 +28,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 from helix.errors import EngineError, OptionError
 from helix.executor.engines.base import Capabilities, FinishReason, Reply, Request
 from helix.executor.engines.openai_errors import Place, connection_error, malformed, refuses_schema, reply_error
-from helix.executor.engines.openai_probe import Served, count, decoded, probe
+from helix.executor.engines.openai_probe import Served, count, decoded, probe, tokenize
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -151,6 +151,16 @@ class OpenAIEngine:
             return await count(self._fetch, self._base, counter, request.model or self._served.model, request)
         except (KeyError, TypeError, ValueError):
             raise EngineError(f"{self._name} gave no token count", retryable=True) from None
+
+    async def tokenize(self, text: str) -> list[int]:
+        """A text's tokens, without those of the chat template; only where `counts_tokens` is set."""
+        counter = self._served.counter
+        if counter is None:
+            raise EngineError(f"{self._name} does not count tokens")
+        try:
+            return await tokenize(self._fetch, self._base, counter, self._served.model, text)
+        except (KeyError, TypeError, ValueError):
+            raise EngineError(f"{self._name} gave no tokens", retryable=True) from None
 
     async def close(self) -> None:
         """Closes the connections."""

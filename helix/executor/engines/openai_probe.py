@@ -72,6 +72,15 @@ async def count(fetch: Fetch, base: str, counter: Counter, model: str | None, re
     return len((await fetch(f"{root}/tokenize", body))["tokens"])
 
 
+async def tokenize(fetch: Fetch, base: str, counter: Counter, model: str | None, text: str) -> list[int]:
+    """A text's tokens by the server's tokenizer, without those that a chat template adds."""
+    root = base.removesuffix("/v1")
+    body: dict[str, Any] = {"content": text, "add_special": False}
+    if counter == "vllm":
+        body = {"model": model, "prompt": text, "add_special_tokens": False}
+    return [int(token) for token in (await fetch(f"{root}/tokenize", body))["tokens"]]
+
+
 async def _entries(fetch: Fetch, base: str, address: str, model: str | None) -> list[dict[str, Any]]:
     """The entries of /models; empty where the server has no such list and a model was named."""
     try:

@@ -119,6 +119,14 @@ class EmbeddedEngine:
         except EngineError as error:
             raise await self._explained(error) from None
 
+    async def tokenize(self, text: str) -> list[int]:
+        """A text's tokens by the model's own tokenizer, without those of the chat template."""
+        server = self._running()
+        try:
+            return await server.tokenize(text)
+        except EngineError as error:
+            raise await self._explained(error) from None
+
     async def close(self) -> None:
         """Ends the child. Safe to call twice."""
         server, self._server = self._server, None

@@ -1,0 +1,125 @@
+"""Engines that are opened once for several uses: to count tokens before a run, and for the run itself.
+
+They live in an event loop of their own, in a thread of its own, so that code outside any loop can ask them too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Hashable
+from types import TracebackType
+from typing import Any, TypeVar
+
+from helix.executor.engines.base import Capabilities, Engine, Reply, Request
+
+_Made = TypeVar("_Made")
+
+
+class SharedEngine:
+    """An engine that others open and close as they like: it is opened once, and closed by `SharedEngines`.
+
+    `calls` holds what was asked and answered, in the order of the answers.
+    """
+
+    def __init__(self, engine: Engine, concurrency: int) -> None:
+        self.inner = engine
+        self.calls: list[tuple[Request, Reply]] = []
+        self._concurrency = concurrency
+        self._opening: asyncio.Task[Capabilities] | None = None
+
+    @property
+    def name(self) -> str:
+        """The engine's own name."""
+        return self.inner.name
+
+    @property
+    def notes(self) -> list[str]:
+        """What the engine would have a report say."""
+        return list(getattr(self.inner, "notes", ()))
+
+    async def open(self, *, concurrency: int) -> Capabilities:
+        """What the engine can do. It is opened at the first time, for as many calls as `SharedEngines` was told."""
+        if self._opening is None:
+            self._opening = asyncio.ensure_future(self.inner.open(concurrency=self._concurrency))
+        return await asyncio.shield(self._opening)
+
+    async def generate(self, request: Request) -> Reply:
+        """Makes the call and keeps it."""
+        reply = await self.inner.generate(request)
+        self.calls.append((request, reply))
+        return reply
+
+    async def count_tokens(self, request: Request) -> int:
+        """The prompt's length in tokens."""
+        return await self.inner.count_tokens(request)
+
+    async def tokenize(self, text: str) -> list[int] | None:
+        """A text's tokens, or None where the engine can only count them."""
+        asked = getattr(self.inner, "tokenize", None)
+        return None if asked is None else list(await asked(text))
+
+    async def close(self) -> None:
+        """Nothing: others may still use the engine."""
+
+    async def end(self) -> None:
+        """Closes the engine."""
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.gather(self._opening, return_exceptions=True)
+        await self.inner.close()
+
+
+class SharedEngines:
+    """The engines, and the loop that they live in; a context manager, which closes them all."""
+
+    def __init__(self, *, concurrency: int) -> None:
+        self._concurrency = concurrency
+        self._engines: dict[Hashable, SharedEngine] = {}
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._turn, name="helix-engines", daemon=True)
+
+    def _turn(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+
+    def __enter__(self) -> SharedEngines:
+        self._thread.start()
+        return self
+
+    def get(self, key: Hashable, make: Callable[[], Engine]) -> SharedEngine:
+        """The engine under a key; `make` makes it where there is none yet."""
+        found = self._engines.get(key)
+        if found is None:
+            found = self._engines[key] = SharedEngine(make(), self._concurrency)
+        return found
+
+    def wait(self, work: Coroutine[Any, Any, _Made]) -> _Made:
+        """Runs something in the loop of the engines and waits for it. An interrupt cancels it and waits for its end."""
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            if future.cancel():
+                # What was cancelled tidies up in the loop: its turn comes before anything asked for later.
+                asyncio.run_coroutine_threadsafe(_others_end(), self._loop).result()
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            for engine in self._engines.values():
+                self.wait(engine.end())
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            self._loop.run_until_complete(self._loop.shutdown_default_executor())
+            self._loop.close()
+
+
+async def _others_end() -> None:
+    """Waits until nothing else runs in the loop."""
+    while others := asyncio.all_tasks() - {asyncio.current_task()}:
+        await asyncio.wait(others)

@@ -1,0 +1,89 @@
+"""The report as JSON: a stable shape, described in `docs/reference/cli.md`.
+
+Plans are plan files as `helix.plan_json` reads them. A key is there whatever the stage holds; what does not exist is
+null. New keys may be added; a change of what is there raises `version`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from helix.explain.figures import savings
+from helix.explain.report import ExplainReport, Measured, RuleFired, TableFacts
+from helix.explain.text import Stage
+from helix.plan_json import to_json
+
+FORMAT, VERSION = "helix-explain", 1
+_KEYS: dict[Stage, tuple[str, ...]] = {
+    "logical": ("warnings", "logical"),
+    "optimized": ("rules", "idle", "optimized"),
+    "tree": ("tree",),
+    "cost": ("table", "cost", "measured"),
+}
+
+
+def report_json(report: ExplainReport, *, stage: Stage = "all") -> dict[str, Any]:
+    """The report as JSON values, or one stage of it."""
+    made: dict[str, Any] = {
+        "format": FORMAT,
+        "version": VERSION,
+        "workflow": report.name,
+        "warnings": list(report.warnings),
+        "logical": to_json(report.plain),
+        "rules": [_rule(rule) for rule in report.fired],
+        "idle": list(report.idle),
+        "optimized": to_json(report.plan),
+        "tree": report.tree.as_json(),
+        "table": None if report.table is None else _table(report.table),
+        "cost": report.costs.as_json(),
+        "measured": None if report.measured is None else _measured(report.measured),
+    }
+    kept = ("format", "version", "workflow", *_KEYS.get(stage, tuple(made)))
+    return {key: value for key, value in made.items() if key in kept}
+
+
+def _rule(rule: RuleFired) -> dict[str, Any]:
+    return {
+        "name": rule.name,
+        "law": rule.law,
+        "sound": rule.sound,
+        "pays": rule.pays,
+        "lossy": rule.lossy,
+        "times": rule.times,
+        "changes": [
+            {"kind": change.kind, "steps": list(change.steps), "detail": change.detail, "text": change.text(None)}
+            for change in rule.changes
+        ],
+        "before": asdict(rule.before),
+        "after": asdict(rule.after),
+        "saves": list(savings(rule.before, rule.after)),
+    }
+
+
+def _table(table: TableFacts) -> dict[str, Any]:
+    stats = table.stats
+    return {
+        "name": table.name,
+        "rows": table.rows,
+        "failed": dict(table.failed),
+        "columns": {name: asdict(column) for name, column in stats.columns.items()},
+        "determines": [list(pair) for pair in stats.determines],
+    }
+
+
+def _measured(measured: Measured) -> dict[str, Any]:
+    bounds = measured.bounds
+    return {
+        "optimized": measured.optimized,
+        "engine": measured.engine,
+        "rows": measured.rows,
+        "failed_rows": measured.failed_rows,
+        "seconds": measured.seconds,
+        "steps": [{"step": each.step, "llm": each.llm, **asdict(each.report)} for each in measured.steps],
+        "bounds": None
+        if bounds is None
+        else {**asdict(bounds), "lower_bound": bounds.lower_bound, "binder": bounds.binder},
+        "stopped": measured.stopped,
+        "notes": list(measured.notes),
+    }

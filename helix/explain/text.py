@@ -1,0 +1,286 @@
+"""The report as text for a terminal: sections in a fixed order, those left out that have nothing to say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Literal, get_args
+
+from helix.explain.figures import ARROW, cost_title, figures, notes, number, savings, seconds
+from helix.explain.layout import fits, padded, paint, shortened, table, wrapped
+from helix.explain.report import ExplainReport, Measured, RuleFired
+from helix.optimizer.cost import StepCost
+from helix.optimizer.tree import Hole, Static, Tree, tree_text
+from helix.results import StepReport
+from helix.show import cells, plan_text
+from helix.summary import plan_summary
+
+Stage = Literal["all", "logical", "optimized", "tree", "cost"]
+STAGES: tuple[Stage, ...] = get_args(Stage)
+
+# Where nothing says how wide the text may be, paragraphs and trees are still to be read.
+_WIDTH = 100
+_NARROWEST = 40
+# A rule's name and what it did share a line where this much is left for the words.
+_ROOM = 34
+# Tokens that several prompts have in common before the tree is worth a person's time.
+_WORTH_SHOWING = 4
+
+
+def report_text(
+    report: ExplainReport,
+    *,
+    stage: Stage = "all",
+    width: int | None = None,
+    color: bool = False,
+    verbose: bool = False,
+) -> str:
+    """The report, or one stage of it, ending in a line break.
+
+    No line is wider than `width` cells (40 at least; None: plans are not broken, the rest is 100 wide). `verbose` adds
+    to each rule its law and when it is sound, and names the rules that changed nothing.
+    """
+    made = _Text(report, width, color, verbose)
+    sections = [section for section in getattr(made, stage if stage != "all" else "whole")() if section]
+    return "\n\n".join("\n".join(section) for section in sections) + "\n"
+
+
+class _Text:
+    def __init__(self, report: ExplainReport, width: int | None, color: bool, verbose: bool) -> None:
+        self._report = report
+        self._limit = None if width is None else max(width, _NARROWEST)
+        self._width = self._limit or _WIDTH
+        self._color = color
+        self._verbose = verbose
+
+    # --- stages ---
+
+    def whole(self) -> Iterator[list[str]]:
+        """All sections."""
+        report = self._report
+        full = report.changed and not report.same_calls
+        yield self._plain("Logical plan" if full else "Plan", summary=not full)
+        yield self._warnings()
+        yield self._rules()
+        if full:
+            yield self._better()
+        if _shares(report.tree) or (self._verbose and report.tree.ops):
+            yield self._tree()
+        yield self._costs()
+        yield self._measured()
+
+    def logical(self) -> Iterator[list[str]]:
+        """The plan as it is written."""
+        yield self._plain("Logical plan", summary=True)
+        yield self._warnings()
+
+    def optimized(self) -> Iterator[list[str]]:
+        """The rules, and the plan after them."""
+        yield self._rules()
+        yield self._better()
+
+    def tree(self) -> Iterator[list[str]]:
+        """The prompts as a tree."""
+        yield self._tree()
+
+    def cost(self) -> Iterator[list[str]]:
+        """What the plan costs."""
+        yield self._costs()
+        yield self._measured()
+
+    # --- sections ---
+
+    def _heading(self, text: str, said: str = "") -> str:
+        shown = shortened(said, self._width - cells(text) - 1)
+        return paint(text, "heading", self._color) + (f" {paint(shown, 'quiet', self._color)}" if shown else "")
+
+    def _paragraph(self, text: str, *, first: str = "  ", style: str = "") -> list[str]:
+        lines = wrapped(text, self._width, first=first)
+        return [paint(line, style, self._color) for line in lines] if style else lines
+
+    def _plain(self, title: str, *, summary: bool) -> list[str]:
+        shown = plan_text(self._report.plain, width=self._limit, color=self._color).splitlines()
+        return [self._heading(title), *shown, *self._summary(summary, optimized=False)]
+
+    def _better(self) -> list[str]:
+        shown = plan_text(self._report.plan, width=self._limit, color=self._color).splitlines()
+        return [self._heading("Optimized plan"), *shown, *self._summary(True, optimized=True)]
+
+    def _summary(self, wanted: bool, *, optimized: bool) -> list[str]:
+        if not wanted:
+            return []
+        plan = self._report.plan if optimized else self._report.plain
+        facts = [fact for fact in plan_summary(plan).splitlines() if self._verbose or not fact.startswith("operators:")]
+        return ["", *(line for fact in facts for line in wrapped(fact, self._width, then="    "))]
+
+    def _warnings(self) -> list[str]:
+        return [
+            line
+            for each in self._report.warnings
+            for line in self._paragraph(f"warning: {each}", first="", style="warning")
+        ]
+
+    def _rules(self) -> list[str]:
+        report = self._report
+        if not report.fired:
+            tried = len(report.idle)
+            lines = [self._heading("Rules:", "none applies" if tried else "none was to be tried")]
+        else:
+            lines = [self._heading("Rules", f"(estimates for {'the table' if report.table else 'one row'})")]
+        size = max((cells(rule.name) for rule in report.fired), default=0)
+        for rule in report.fired:
+            lines += self._rule(rule, size)
+        if report.fired and report.same_calls:
+            lines += self._paragraph(
+                "The optimized plan makes the same calls (--stage optimized shows it).", style="quiet"
+            )
+        if self._verbose and report.idle:
+            lines += self._paragraph(f"changed nothing: {', '.join(report.idle)}", style="quiet")
+        return lines
+
+    def _rule(self, rule: RuleFired, size: int) -> list[str]:
+        said = "; ".join(change.text() for change in rule.changes)
+        if rule.lossy:
+            said = f"LOSSY, may change answers: {said}"
+        beside = self._width - size - 4 >= _ROOM
+        lead = "  " + (padded(rule.name, size) + "  " if beside else "")
+        hang = " " * (size + 4) if beside else "    "
+        lines = [] if beside else [f"  {paint(shortened(rule.name, self._width - 2), 'name', self._color)}"]
+        shown = wrapped(said, self._width, first=lead if beside else hang, then=hang)
+        if beside:
+            shown[0] = shown[0].replace(rule.name, paint(rule.name, "name", self._color), 1)
+        lines += shown
+        saved = savings(rule.before, rule.after)
+        if saved:
+            lines += [paint(line, "good", self._color) for line in wrapped("; ".join(saved), self._width, first=hang)]
+        if self._verbose:
+            for name, text in (("law", rule.law), ("sound", rule.sound), ("pays", rule.pays)):
+                if text:
+                    lines += [
+                        paint(line, "quiet", self._color)
+                        for line in wrapped(f"{name}: {text}", self._width, first=hang)
+                    ]
+        return lines
+
+    def _tree(self) -> list[str]:
+        shown = tree_text(self._report.tree, self._width, sizes=self._report.sizes, color=self._color)
+        return [self._heading("Prompts", "(what they share)"), *shown.splitlines()]
+
+    def _costs(self) -> list[str]:
+        report = self._report
+        found = figures(report.costs)
+        if all(figure.nothing for figure in found):
+            return [self._heading("Cost:", "no calls")]
+        lines = [self._heading(cost_title(report))]
+        if all(figure.plain == figure.optimized for figure in found):
+            rows = [["", ""], *([figure.name, figure.plain] for figure in found)]
+            lines += table(rows, self._width)[1:]
+        else:
+            rows = [[figure.name, figure.plain, figure.optimized, figure.saving] for figure in found]
+            heads = ["", "plain", "optimized", "saved"]
+            if not fits([heads, *rows], self._width):
+                heads = ["", f"plain {ARROW} optimized"]
+                rows = [
+                    [name, before if before == after else f"{before} {ARROW} {after}"]
+                    for name, before, after, _ in rows
+                ]
+            lines += table([heads, *rows], self._width, color=self._color)
+        return lines + self._paragraph("; ".join(self._notes()), style="quiet")
+
+    def _notes(self) -> Sequence[str]:
+        table_facts = self._report.table
+        failed = []
+        if table_facts is not None and table_facts.failed:
+            kinds = ", ".join(f"{kind} {count:,}" for kind, count in table_facts.failed)
+            total = sum(count for _, count in table_facts.failed)
+            failed.append(f"{total:,} of {table_facts.rows:,} rows cannot be used and are not called ({kinds})")
+        return [*failed, *notes(self._report.costs)]
+
+    # --- measured ---
+
+    def _measured(self) -> list[str]:
+        measured = self._report.measured
+        if measured is None:
+            return []
+        said = f"on {measured.engine}, the {'optimized' if measured.optimized else 'plain'} plan"
+        lines = [self._heading("Measured", said)]
+        lines += table(measured_rows(measured), self._width, color=self._color)
+        for text in measured_notes(measured):
+            lines += self._paragraph(text, style="quiet")
+        return lines
+
+
+_HEADS = ("step", "", "calls", "merged", "prompt", "cached", "generated", "seconds")
+
+
+def measured_rows(measured: Measured) -> list[list[str]]:
+    """Two rows for each step, what was estimated and what was measured; the first row holds the heads."""
+    estimates = {step.step: step for step in measured.cost.steps}
+    rows: list[list[str]] = []
+    for step in measured.steps:
+        guess = estimates.get(step.step)
+        if guess is not None:
+            rows.append([step.step, "estimated", *_guessed(guess)])
+        rows.append([step.step if guess is None else "", "measured", *_found(step.report, step.llm)])
+    if len(measured.steps) > 1:
+        cost = measured.cost
+        counts = (cost.calls + cost.tool_calls, cost.merged, cost.prompt_tokens, cost.cached_tokens, cost.output_tokens)
+        rows.append(["all", "estimated", *(number(value) for value in counts), seconds(cost.seconds)])
+        sums = [sum(getattr(step.report, name) for step in measured.steps) for name in _FIELDS]
+        rows.append(["", "measured", *(f"{value:,}" for value in sums), seconds(measured.seconds)])
+    return [list(_HEADS), *rows]
+
+
+_FIELDS = ("calls", "merged", "prompt_tokens", "cached_tokens", "completion_tokens")
+
+
+def _guessed(step: StepCost) -> list[str]:
+    figures = (step.calls, step.merged, step.prompt_tokens, step.cached_tokens, step.output_tokens)
+    return [*(number(value) for value in figures), ""]
+
+
+def _found(report: StepReport, llm: bool) -> list[str]:
+    counts = [f"{getattr(report, name):,}" for name in _FIELDS]
+    if not llm:
+        counts[2:] = ["", "", ""]
+    return [*counts, seconds(report.seconds)]
+
+
+def measured_notes(measured: Measured) -> list[str]:
+    """What is to be said below the table of a run."""
+    made: list[str] = []
+    rows = f"{measured.rows:,} row{'' if measured.rows == 1 else 's'}"
+    failed = f", {measured.failed_rows:,} failed" if measured.failed_rows else ""
+    made.append(f"{rows}{failed} in {seconds(measured.seconds)} s; seconds of a step are summed over its calls")
+    if measured.stopped:
+        made.append(f"stopped early: {measured.stopped}")
+    bounds = measured.bounds
+    if bounds is not None:
+        prompt = sum(step.report.prompt_tokens for step in measured.steps)
+        cached = sum(step.report.cached_tokens for step in measured.steps)
+        kind = "estimated" if bounds.estimated else "exact"
+        text = f"distinct prefixes of the calls made: {number(bounds.p_min)} tokens ({kind})"
+        if bounds.p_min and prompt:
+            text += f"; prefilled {prompt - cached:,}, {(prompt - cached) / bounds.p_min:.2f} times as many"
+        made.append(text)
+        if bounds.lower_bound:
+            made.append(
+                f"no schedule on {bounds.engine_name} takes less than {seconds(bounds.lower_bound)} s "
+                f"({bounds.binder}); this run took {measured.seconds / bounds.lower_bound:.1f} times that"
+            )
+    made.extend(measured.notes)
+    return made
+
+
+def _shares(tree: Tree) -> bool:
+    """Whether prompts share more than the mark of their first message and a word or two."""
+    for node in range(1, len(tree)):
+        label = tree.label(node)
+        words = sum(segment.tokens for segment in label if isinstance(segment, Static))
+        if tree.ops_below(node) > 1 and (
+            words >= _WORTH_SHOWING or any(isinstance(segment, Hole) for segment in label)
+        ):
+            return True
+    return False
+
+
+__all__ = ["ARROW", "STAGES", "Stage", "measured_notes", "measured_rows", "report_text"]

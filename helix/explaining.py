@@ -1,0 +1,231 @@
+"""`helix.api.explain`: what rules make of a plan and what it costs, over a real table, with an engine if one is given.
+
+It joins what `helix/api.py` joins, and is kept apart from it for its size alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from helix.api import Prepared, check
+from helix.errors import EngineError
+from helix.executor.engines.base import Message, Request
+from helix.executor.engines.shared import SharedEngine, SharedEngines
+from helix.explain.explanation import Explanation
+from helix.explain.report import Basis, ExplainReport, Measured, StepMeasured, TableFacts, explain_plan
+from helix.logical import Generate, Invoke, LogicalPlan, every_node
+from helix.optimizer.bounds import MeasuredCall, measured_bounds
+from helix.optimizer.cost import CostSettings, Prices
+from helix.optimizer.driver import choose_rules
+from helix.optimizer.engine_time import EMBEDDED, H100, EngineTime
+from helix.optimizer.stats import table_stats
+from helix.optimizer.tokens import ESTIMATE, Tokenizer, from_ids, from_message_counts
+from helix.places import static_name
+from helix.results import RunReport
+
+if TYPE_CHECKING:
+    from helix.dsl import Workflow
+    from helix.executor.engines.base import Engine
+    from helix.executor.settings import RunSettings
+    from helix.executor.tables import RowSource
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What is asked for; see `helix.api.explain`. `progress` hears of the run of `analyze`."""
+
+    settings: RunSettings
+    rows: Any = None
+    set: Mapping[str, Any] | None = None
+    rules: Iterable[str] | None = None
+    without: Iterable[str] = ()
+    engine: str | Engine | None = None
+    model: str | None = None
+    api_key: str | None = None
+    prices: Prices | None = None
+    input_format: str | None = None
+    analyze: bool = False
+    quiet: bool = True
+    width: int | None = None
+    progress: Callable[[RunReport], None] | None = None
+
+
+def explain_workflow(workflow: Workflow, wanted: Wanted) -> Explanation:
+    """The explanation. Raises SourceErrors, OptionError, InputError, and EngineError where an engine is needed."""
+    chosen = choose_rules(wanted.rules, wanted.without)
+    bound = check(workflow, set=wanted.set)
+    warnings = tuple(each.message + (f" ({each.span})" if each.span is not None else "") for each in bound.warnings)
+    basis = Basis(settings=CostSettings(prices=wanted.prices, engine=_engine_time(wanted.engine, bound.plan)))
+
+    def explained(basis: Basis) -> ExplainReport:
+        return explain_plan(bound.plan, basis, rules=chosen, warnings=warnings)
+
+    if wanted.rows is None and wanted.engine is None and not wanted.analyze:
+        return Explanation(explained(basis), width=wanted.width)
+    with SharedEngines(concurrency=wanted.settings.concurrency) as engines:
+        prepared = _Analyzed(workflow, wanted, engines)
+        try:
+            if wanted.engine is not None or wanted.analyze:
+                basis = replace(basis, tokenizer=_tokenizer(prepared, engines))
+            if wanted.rows is not None or wanted.analyze:
+                basis = _with_table(basis, prepared)
+            report = explained(basis)
+            if wanted.analyze:
+                report = replace(report, measured=_measured(prepared, report, basis, engines, wanted))
+        finally:
+            prepared.source.close()
+    return Explanation(report, width=wanted.width)
+
+
+def _engine_time(engine: str | Engine | None, plan: LogicalPlan) -> EngineTime:
+    """The model of an engine's time: that of the embedded one where the run would use it, else that of a server."""
+    names = _addresses(plan) if engine is None else [engine if isinstance(engine, str) else engine.name]
+    return EMBEDDED if all((name or "embedded").startswith("embedded") for name in names) else H100
+
+
+def _addresses(plan: LogicalPlan) -> list[str | None]:
+    """The engines that the llm steps of a plan name, in the order of the plan; None is the run's own."""
+    return list(dict.fromkeys(node.model.engine for node in every_node(plan.sink) if isinstance(node, Generate)))
+
+
+class _Analyzed(Prepared):
+    """A run over engines that may be open already. Where no rows are wanted it has none and is not to be run."""
+
+    def __init__(self, workflow: Workflow, wanted: Wanted, engines: SharedEngines) -> None:
+        rows = [] if wanted.rows is None and not wanted.analyze else wanted.rows
+        super().__init__(
+            workflow, rows, output=None, engine=wanted.engine, model=wanted.model, api_key=wanted.api_key,
+            set=wanted.set, settings=wanted.settings, input_format=wanted.input_format, output_format=None,
+            quiet=wanted.quiet,
+        )  # fmt: skip
+        self._engines = engines
+        self.opened: dict[str | None, SharedEngine] = {}
+
+    @property
+    def callables(self) -> Mapping[str, Callable[..., Any]]:
+        """The declared functions by name."""
+        return self._callables
+
+    @property
+    def model(self) -> str | None:
+        """The model of every step, whatever the workflow says."""
+        return self._model
+
+    def _open_engine(self, address: str | None) -> SharedEngine:
+        key = address if self._engine is None else None
+        self.opened[key] = made = self._engines.get(key, lambda: super(_Analyzed, self)._open_engine(address))
+        return made
+
+    def engine(self) -> tuple[SharedEngine, str | None] | None:
+        """The engine of the first llm step, and the model it asks; None where there is no such step."""
+        nodes = [node for node in every_node(self.bound.plan.sink) if isinstance(node, Generate)]
+        return (self._open_engine(nodes[0].model.engine), self._model or nodes[0].model.name) if nodes else None
+
+    def use(self, plan: LogicalPlan) -> None:
+        """Runs this plan instead of the one that the workflow was bound to."""
+        self.bound = replace(self.bound, plan=plan)
+
+
+# --- the tokenizer ------------------------------------------------------------------------------------------------
+
+
+def _tokenizer(prepared: _Analyzed, engines: SharedEngines) -> Tokenizer:
+    """The tokenizer of the engine, where it counts tokens; else the estimate, which says that it is one."""
+    found = prepared.engine()
+    if found is None:
+        return ESTIMATE
+    engine, model = found
+    capabilities = engines.wait(engine.open(concurrency=1))
+    if not capabilities.counts_tokens:
+        return ESTIMATE
+
+    def count(messages: Sequence[tuple[str, str]]) -> int:
+        asked = tuple(Message(role=role, content=text) for role, text in messages)
+        return engines.wait(engine.count_tokens(Request(model=model, messages=asked)))
+
+    def ids(text: str) -> list[int]:
+        return engines.wait(engine.tokenize(text)) or []
+
+    counted = from_message_counts(engine.name, count)
+    try:
+        known = engines.wait(engine.tokenize("a"))
+    except EngineError:
+        known = None
+    return from_ids(engine.name, ids, turn=counted.turn) if known else counted
+
+
+# --- the table ----------------------------------------------------------------------------------------------------
+
+
+class _Rows:
+    """The usable rows of a table, each time from the beginning."""
+
+    def __init__(self, source: RowSource) -> None:
+        self._source = source
+
+    def __iter__(self) -> Iterator[Mapping[str, Any]]:
+        return (row.values for row in self._source if row.error is None)
+
+
+def _with_table(basis: Basis, prepared: _Analyzed) -> Basis:
+    """The basis with what the table says."""
+    scanned = prepared.scan()
+    rows = _Rows(prepared.source)
+    columns = [column.name for column in prepared.bound.plan.scan.columns]
+    facts = TableFacts(
+        name=prepared.source.name,
+        rows=scanned.rows,
+        stats=table_stats(rows, basis.tokenizer, columns),
+        failed=tuple(scanned.errors.items()),
+    )
+    return replace(basis, table=facts, rows=rows, callables=prepared.callables)
+
+
+# --- the run ------------------------------------------------------------------------------------------------------
+
+
+def _measured(
+    prepared: _Analyzed, report: ExplainReport, basis: Basis, engines: SharedEngines, wanted: Wanted
+) -> Measured:
+    """Runs the optimized plan. Raises EngineError where the engine refuses every call."""
+    plan = report.plan
+    prepared.use(plan)
+    ran = engines.wait(prepared.run(progress=wanted.progress)).report
+    if ran.nothing_done:
+        raise EngineError(ran.stopped or "the engine refuses every call")
+    llm = {static_name(node.step) for node in every_node(plan.sink) if isinstance(node, Generate)}
+    tools = {static_name(node.step) for node in every_node(plan.sink) if isinstance(node, Invoke)}
+    calls = [
+        MeasuredCall(
+            row=request.row,
+            step=request.step,
+            messages=tuple((message.role, message.content) for message in request.messages),
+            output=reply.text,
+            prompt_tokens=reply.prompt_tokens,
+            output_tokens=reply.completion_tokens,
+        )
+        for engine in prepared.opened.values()
+        for request, reply in engine.calls
+    ]
+    notes = list(ran.notes)
+    if tools and calls:
+        notes.append("tools are not in the bounds")
+    bounds = measured_bounds(plan, calls, basis.tokenizer, engine=basis.settings.engine) if calls else None
+    return Measured(
+        cost=report.costs.optimized,
+        optimized=report.changed,
+        engine=", ".join(dict.fromkeys(engine.name for engine in prepared.opened.values())) or "no engine",
+        rows=ran.rows,
+        failed_rows=ran.failed_rows,
+        seconds=ran.seconds,
+        steps=tuple(
+            StepMeasured(step=name, llm=name in llm, report=figures)
+            for name, figures in ran.steps.items()
+            if name in llm or name in tools
+        ),
+        bounds=bounds,
+        stopped=ran.stopped,
+        notes=tuple(notes),
+    )
