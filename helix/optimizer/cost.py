@@ -154,9 +154,11 @@ def estimate(
     lengths = {site.index: settings.lengths.of(site, tokenizer) for site in sites}
     sizes = estimate_sizes(found, tokenizer, stats, lengths)
     if source is not None:
+        # Comparing by tokens is not begun where the rows that were looked at make too many calls already.
+        few = stats is None or stats.rows * len(sites) <= settings.exact_calls
         tally = tally_rows(
             found, tree, sizes, tokenizer, source,
-            callables=callables, exact_calls=settings.exact_calls, most_calls=settings.most_calls,
+            callables=callables, exact_calls=settings.exact_calls if few else 0, most_calls=settings.most_calls,
         )  # fmt: skip
     else:
         tally = tally_stats(found, tree, sizes, stats)

@@ -19,8 +19,8 @@ from helix.logical import Const, Generate, Project
 from helix.optimizer.lengths import Length
 from helix.optimizer.rule import TableStats
 from helix.optimizer.tokens import Tokenizer
+from helix.optimizer.tree.expected import ITEMS
 from helix.optimizer.tree.refs import HoleSource, Ref, Resolution
-from helix.optimizer.tree.resolve import ITEMS
 from helix.template import Block, Slot
 from helix.types import BOOL, FLOAT, INT, TEXT, Choice, ListOf, Optional, Record, Table, Type
 

@@ -66,15 +66,16 @@ class Tokenizer:
 
 # Tokens for each character, between what the large byte-pair vocabularies of 2024 to 2026 spend and what small English
 # ones do. A word of English takes a token for about four letters; digits go by ones to threes; other alphabets take a
-# token for two letters or so, Thai and the Indic scripts for one and a half, Chinese, Japanese and Korean nearly one
-# for each character, emoji two and more.
+# token for two letters or so, Thai and the Indic scripts four for five, Chinese, Japanese and Korean one for each
+# character, emoji two and more. On English prose and on tables of figures it was within 12 % of SmolLM2's tokenizer;
+# of other scripts that one, a small English vocabulary, makes up to twice as many, and large ones about half.
 _ASCII, _DIGIT, _SIGN = 0.24, 0.5, 0.4
 _SCRIPTS: tuple[tuple[str, float], ...] = (
     ("\u0080-\u024f", 0.5),
-    ("\u0250-\u08ff", 0.5),
-    ("\u0900-\u1fff", 0.7),
+    ("\u0250-\u08ff", 0.6),
+    ("\u0900-\u1fff", 0.8),
     ("\u2000-\u2bff", 0.8),
-    ("\u2c00-\ud7ff", 0.85),
+    ("\u2c00-\ud7ff", 1.0),
     ("\ud800-\uffff", 1.0),
     ("\U00010000-\U0010ffff", 2.2),
 )
@@ -132,8 +133,15 @@ def from_message_counts(name: str, count: CountMessages) -> Tokenizer:
 
 
 def from_file(path: str | Path) -> Tokenizer:
-    """The tokenizer in a `tokenizer.json`, by the library `tokenizers`. Raises OptionError where it cannot be read."""
+    """The tokenizer in a file: that of a GGUF model, or a `tokenizer.json` by the library `tokenizers`.
+
+    Raises OptionError where it cannot be read.
+    """
     file = Path(path)
+    if file.suffix.lower() == ".gguf":
+        from helix.optimizer.gguf import from_gguf
+
+        return from_gguf(file)
     try:
         tokenizers: Any = importlib.import_module("tokenizers")
     except ImportError:

@@ -4,7 +4,8 @@ Run as `python tests/benchmarks/planning.py [ROWS]`. The workflow text is made h
 of R rounds, B branches of a trader, three risk personas over R rounds and a judge, and a fund manager, with the
 prompt lengths that the published workload states. Printed: ops, milliseconds of this process's CPU for resolving and
 building (best of seven), the bytes of the tree and of its texts alone, and for the million-call batch seconds and
-bytes a call. `--tatqa FILE` adds the distinct-prefix bound of 100 contexts, six questions and six roles.
+how much the process grew by for each call. `--tatqa FILE` adds the distinct-prefix bound of 100 contexts, six
+questions and six roles.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import resource
 import sys
 import time
-import tracemalloc
 from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -28,6 +29,8 @@ from helix.optimizer.stats import table_stats
 from helix.optimizer.tokens import Tokenizer, estimated_tokens, from_file
 from helix.optimizer.tokens import estimate as estimated
 from helix.optimizer.tree import Static, Tree, build_tree, tree_text
+
+RSS_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes
 
 TEAMS = {"fundamentals": 4, "market": 2, "news": 5, "social": 3}
 PERSONAS = ("aggressive", "neutral", "careful")
@@ -169,19 +172,17 @@ def batch_figures(rows: int, steps: int = 50) -> None:
     plan = plan_of(chain_of(steps))
     tree = build_tree(plan, estimated())
     for count in (rows // 4, rows):
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         wall, cpu = time.perf_counter(), time.process_time()
         cost = estimate(plan, tree, estimated(), rows=table(count))
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+        more = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * RSS_UNIT
         calls = cost.calls + cost.merged
         print(
             f"{count:,} rows x {steps} steps = {calls:,.0f} calls: {wall:.1f} s ({cpu:.1f} s CPU), "
+            f"{more / calls:.0f} bytes more a call, "
             f"P_min {cost.p_min:,.0f} of {cost.prompt_tokens:,.0f} prompt tokens"
         )
-    tracemalloc.start()
-    cost = estimate(plan, tree, estimated(), rows=table(rows // 10))
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    print(f"memory: {peak / (cost.calls + cost.merged):.0f} bytes a call at the peak of {rows // 10:,} rows")
     wall = time.perf_counter()
     stats = table_stats(table(1_000_000), estimated())
     print(f"statistics of 1,000,000 rows x {len(stats.columns)} columns: {time.perf_counter() - wall:.1f} s")
@@ -226,7 +227,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("rows", nargs="?", type=int, default=20_000)
     parser.add_argument("--tatqa", type=Path, help="the file of TAT-QA contexts and questions")
-    parser.add_argument("--tokenizer", type=Path, help="a tokenizer.json for real tokens")
+    parser.add_argument("--tokenizer", type=Path, help="a tokenizer.json or a GGUF model for real tokens")
     given = parser.parse_args()
     tree_figures()
     batch_figures(given.rows)

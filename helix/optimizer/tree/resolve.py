@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import Any
 
-from helix.expr import Arg, Binary, ListExpr, Literal
+from helix.expr import Arg
 from helix.logical import (
     Apply,
     Body,
@@ -35,15 +34,10 @@ from helix.logical import (
     spine,
     topological,
 )
+from helix.optimizer.tree.expected import GROUPS, SELECTIVITY, branch_share, list_length
 from helix.optimizer.tree.refs import CallSite, Piece, Place, Ref, RefKind, Resolution
 from helix.optimizer.tree.shape import BATCH, GROUP, ROW, SAMPLE, Scope, bits
 from helix.optimizer.tree.texts import Texts, computable, digest, fetched, joined, renumbered, widest_of
-from helix.types import Choice
-
-# What is taken for what only a run can tell, by name in every result that rests on it.
-ITEMS = 5.0
-SELECTIVITY = 0.5
-GROUPS = 0.2
 
 Env = dict[str, int]
 Walk = Generator["Walk", None, None]
@@ -237,7 +231,7 @@ class _Walker:
                 made.kind, made.value, made.depth = "spread", env[value.id], depth + 1
                 made.name = f"spread {name}"
                 made.control |= refs[made.value].calls
-                made.expected, made.source = self._length(made.value)
+                made.expected, made.source = list_length(refs[made.value])
             case GroupReduce(keys=keys, columns=columns):
                 made.kind, made.depth = "group", 0
                 made.values = tuple(env[value.id] for _, value in (*keys, *columns))
@@ -270,16 +264,6 @@ class _Walker:
         ref.roots = 0
         self._root(ref, Scope("item", self._found.places[frame].depth))
         return ref.index
-
-    def _length(self, ref: int) -> tuple[float, str]:
-        """How many items a list has, where the plan says so."""
-        found = self._found.refs[ref]
-        if found.kind == "const" and isinstance(found.node, Const):
-            value = json.loads(found.node.json)
-            return (float(len(value)), "plan") if isinstance(value, list) else (0.0, "plan")
-        if found.kind == "apply" and isinstance(found.expr, ListExpr):
-            return float(len(found.expr.items)), "plan"
-        return ITEMS, "assumed"
 
     # --- calls ---
 
@@ -347,7 +331,7 @@ class _Walker:
         inner = self._inside("items", frame, node.step, node, loop=True, control=refs[over].calls)
         place = self._found.places[inner]
         place.value = over
-        place.expected, place.source = self._length(over)
+        place.expected, place.source = list_length(refs[over])
         variable, *names = [name for name, _ in node.body.parameters.columns]
         place.item = self._item(digest("item", node.id, refs[over].ident, str(inner)), variable, over, inner)
         captures = tuple(env[value.id] for value in node.captures)
@@ -365,7 +349,7 @@ class _Walker:
         condition = env[node.condition.id]
         captures = tuple(env[value.id] for value in node.captures)
         arms: list[Env] = [{}, {}]
-        share, source = self._share(node, condition, frame)
+        share, source = branch_share(self._found, node, condition, frame)
         first = len(self._found.places)
         for arm, (kind, body) in enumerate((("then", node.then), ("otherwise", node.otherwise))):
             inner = self._inside(kind, frame, "", node, loop=False, control=refs[condition].calls)
@@ -461,38 +445,6 @@ class _Walker:
                 for arg in refs[root].args:
                     yield arg
                     stack.extend(bits(refs[arg].roots))
-
-    def _share(self, node: Choose, condition: int, frame: int) -> tuple[float, str]:
-        """How often the first arm is taken: evenly over the labels that a chain asks for, or over the arms of it."""
-        asked = self._asked(condition)
-        if asked is not None:
-            labels = asked[1]
-            place = self._found.places[frame]
-            while place.kind == "otherwise" and place.value is not None and self._asked(place.value) == asked:
-                labels -= 1
-                place = self._found.places[place.parent]
-            return 1 / max(2, labels), "type"
-        arms, body = 1, node.otherwise
-        while chain := [inner for _, value in body.results for inner in _choices(value)]:
-            arms += 1
-            body = chain[0].otherwise
-        return 1 / (arms + 1), "assumed"
-
-    def _asked(self, condition: int) -> tuple[int, int] | None:
-        """The choice that a condition compares with one of its labels, and how many labels it has."""
-        found = self._found.refs[condition]
-        if not isinstance(found.expr, Binary) or found.expr.op != "==":
-            return None
-        for side, other in ((found.expr.left, found.expr.right), (found.expr.right, found.expr.left)):
-            if isinstance(side, Arg) and isinstance(other, Literal):
-                subject = found.args[side.index]
-                kind = self._found.refs[subject].type
-                return (subject, len(kind.labels)) if isinstance(kind, Choice) else None
-        return None
-
-
-def _choices(value: Value) -> list[Choose]:
-    return [value.source] if isinstance(value, Project) and isinstance(value.source, Choose) else []
 
 
 def _values(node: Generate | Invoke) -> Iterable[Value]:
