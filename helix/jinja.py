@@ -19,6 +19,7 @@ from jinja2.visitor import NodeTransformer
 from helix.errors import TemplateError, name_help
 from helix.evaluate import arithmetic, compare
 from helix.functions import ALIASES, FUNCTIONS, ExpressionError, to_text
+from helix.jinja_names import free_names
 from helix.span import Span
 
 _KEPT = (
@@ -143,10 +144,8 @@ def _compile(tree: nodes.Template) -> jinja2.Template:
 
 def block_names(source: str, span: Span | None) -> tuple[str, ...]:
     """The free variables of a block, sorted. Raises TemplateError for what templates may not use."""
-    from jinja2 import meta
-
     tree = parse(source, span)
-    names = tuple(sorted(meta.find_undeclared_variables(tree)))
+    names = free_names(tree)
     for node in all_nodes(tree, span):
         check(node, span)
         if isinstance(node, nodes.Name) and node.name in ("self", "super", "caller", "varargs", "kwargs"):
