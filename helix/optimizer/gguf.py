@@ -14,6 +14,7 @@ import struct
 import unicodedata
 from collections.abc import Sequence
 from functools import cache
+from heapq import heapify, heappop, heappush
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -23,7 +24,9 @@ from helix.optimizer.tokens import Tokenizer, from_ids
 
 _PLAIN = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _TEXT, _LIST = 8, 9
-_REMEMBERED = 200_000
+# Words that are remembered, and the characters that one may have to be.
+_REMEMBERED = 100_000
+_LONGEST = 64
 # More than any vocabulary has; a length beyond it is a file that is none.
 _MOST_ITEMS = 4_000_000
 _MOST_BYTES = 64 * 1024 * 1024
@@ -76,9 +79,11 @@ class _BytePairs:
         for word in self._words(text):
             known = self._known.get(word)
             if known is None:
-                if len(self._known) >= _REMEMBERED:
-                    self._known.clear()
-                known = self._known[word] = self._word(word)
+                known = self._word(word)
+                if len(word) <= _LONGEST:
+                    if len(self._known) >= _REMEMBERED:
+                        self._known.clear()
+                    self._known[word] = known
             made += known
         return made
 
@@ -93,23 +98,33 @@ class _BytePairs:
         joined = "".join(parts)
         if self._whole and joined in self._number:
             return [self._number[joined]]
-        ranks = self._ranks
-        while len(parts) > 1:
-            best = min(pairwise(parts), key=lambda pair: ranks.get(pair, len(ranks)))
-            if best not in ranks:
-                break
-            merged: list[str] = []
-            at = 0
-            while at < len(parts):
-                if at + 1 < len(parts) and parts[at] == best[0] and parts[at + 1] == best[1]:
-                    merged.append(parts[at] + parts[at + 1])
-                    at += 2
-                else:
-                    merged.append(parts[at])
-                    at += 1
-            parts = merged
+        parts = self._joined(parts)
         # A few vocabularies lack some bytes; llama.cpp drops those.
         return [self._number[part] for part in parts if part in self._number]
+
+    def _joined(self, parts: list[str]) -> list[str]:
+        """The parts joined pair by pair, the pair of the best rank first, of equal ones the leftmost."""
+        ranks, count = self._ranks, len(parts)
+        after, before = list(range(1, count + 1)), list(range(-1, count - 1))
+        heap = [(rank, at) for at, pair in enumerate(pairwise(parts)) if (rank := ranks.get(pair)) is not None]
+        heapify(heap)
+        while heap:
+            rank, at = heappop(heap)
+            other = after[at]
+            # A pair that has been joined with something else meanwhile has another rank, or none.
+            if not parts[at] or other >= count or ranks.get((parts[at], parts[other])) != rank:
+                continue
+            parts[at] += parts[other]
+            parts[other] = ""
+            after[at] = after[other]
+            if after[at] < count:
+                before[after[at]] = at
+            for left in (before[at], at):
+                if left >= 0 and after[left] < count:
+                    fresh = ranks.get((parts[left], parts[after[left]]))
+                    if fresh is not None:
+                        heappush(heap, (fresh, left))
+        return [part for part in parts if part]
 
 
 def _cut(split: re.Pattern[str], text: str) -> list[str]:

@@ -18,9 +18,9 @@ from helix.errors import OptionError
 
 # What a chat template spends on the beginning and end of a message: ChatML and Llama 3 both take 5.
 TURN = 5
-# How many texts a tokenizer remembers, and how long one may be to be remembered.
-_REMEMBERED = 65_536
-_LONGEST = 20_000
+# How many texts a tokenizer remembers, and how many characters one may have to be remembered: 32 MB at most.
+_REMEMBERED = 8_192
+_LONGEST = 4_000
 
 Ids = Callable[[str], Sequence[int]]
 Count = Callable[[str], int]

@@ -26,7 +26,8 @@ from helix.schema import has_default, is_required
 from helix.types import JSON, TEXT
 
 Row = Mapping[str, Any]
-_MEMO = 65_536
+# Texts whose numbers are remembered, by their characters together.
+_MEMO = 16_000_000
 _MOST_ITEMS = 100_000
 
 
@@ -84,6 +85,7 @@ class Binder:
         self._classes: dict[tuple[int, ...], int] = {}
         self._serial = 0
         self._memo: dict[str, tuple[int, float]] = {}
+        self._memo_size = 0
         self._left = [float(place.times) if place.kind == "limit" else math.inf for place in found.places]
         self._groups: dict[int, dict[tuple[Any, ...], list[Instance]]] = {}
         self._frames = Frames(found, self.paths, callables or {})
@@ -215,8 +217,10 @@ class Binder:
     def _text(self, text: str) -> tuple[int, float]:
         known = self._memo.get(text)
         if known is None:
-            if len(self._memo) >= _MEMO:
+            self._memo_size += len(text) + 100
+            if self._memo_size > _MEMO:
                 self._memo.clear()
+                self._memo_size = len(text) + 100
             known = self._memo[text] = (value_number(text), float(self._tokenizer.count(text)))
         return known
 

@@ -244,7 +244,8 @@ class Texts:
             hole=hole,
             template=Template(segments=(segment,)),
             args=args,
-            known=pure and all(ref.known for ref in refs),
+            # Whole messages are not put into a text, so what binds texts leaves them open.
+            known=pure and not messages and all(ref.known for ref in refs),
             roots=roots,
         )
         return hole
