@@ -100,7 +100,7 @@ def tally_rows(
             prompts[op] += made * trie.prompt_tokens(handle)
         bound += len(handles)
         if exact is not None:
-            if bound > exact_calls or weight < 1.0:
+            if bound > exact_calls:
                 exact = None
             else:
                 exact.take(here)
@@ -192,7 +192,7 @@ class _ExactPrompts:
         for op, _ in here.order:
             reply = self._numbers.get(self._tree.ops[op].reply, -1)
             output = self._value(here, reply) if reply >= 0 and here.numbers[reply] else None
-            self._trie.insert(self._prompt(op, here), output)
+            self._trie.insert(self._prompt(op, here), output, here.weight)
 
     def _prompt(self, op: int, here: Instance) -> array[int]:
         made = array("I", [0xFFFF_1000 + self._tree.ops[op].namespace])
@@ -232,7 +232,7 @@ class _ExactPrompts:
         """The tokens of distinct beginnings, less the mark of the namespace that each begins with."""
         scale = self._scale if self._scale is not None else self._tokens / self._bytes if self._bytes else 0.25
         marks = len({op.namespace for op in self._tree.ops}) if len(self._trie) > 1 else 0
-        return (self._trie.distinct_tokens - marks) * scale
+        return max(0.0, self._trie.distinct_tokens - marks) * scale
 
 
 # --- from statistics ----------------------------------------------------------------------------------------------

@@ -156,6 +156,20 @@ def test_branches_filters_and_lists_by_hand() -> None:
     assert "assumed: filters keep half of the rows" not in cost.notes
 
 
+@pytest.mark.parametrize("exact", [0, 100])
+def test_branches_that_nobody_knows_count_by_their_chance(exact: int) -> None:
+    text = """
+        workflow w(q: text)
+        kind = llm -> choice["a", "b", "c", "d"] { user "{{ q }}" }
+        if kind == "a" { x = llm { user "first {{ q }}" } } else { x = llm { user "other {{ q }}" } }
+        output x
+    """
+    cost = cost_of(text, [{"q": "qqqq"}], lengths={"kind": 1, "x": 1}, exact_calls=exact)
+    assert cost.p_min_kind == ("tokens" if exact else "values")
+    assert cost.p_min == pytest.approx(4 + 0.25 * 10 + 0.75 * 10)
+    assert cost.calls == pytest.approx(2)
+
+
 def test_one_row_without_a_table() -> None:
     cost = cost_of(GOLDEN, lengths={"op1": 30, "op2": 5, "op3": 5})
     assert (cost.rows, cost.calls) == (1, 3)

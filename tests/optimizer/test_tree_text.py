@@ -32,7 +32,7 @@ SmolLM2  4 steps, 4 prompts, tokens estimated
 └─ [system] Work by {policy}. [user]  13 tokens + 1 value, by row, shared by 4
    ├─ Kind of {ticket}? [assistant]  8 tokens + 1 value, by row -> kind
    ├─ Answer {ticket}. [assistant]  8 tokens + 1 value, by row -> reply x 0.5?
-   ├─ ตอบ {ticket} [assistant]  7 tokens + 1 value, by row -> reply x 1.5?
+   ├─ ตอบ {ticket} [assistant]  8 tokens + 1 value, by row -> reply x 1.5?
    └─ {part} [assistant]  5 tokens + 1 value, by item -> each.v x 5?
 """
 

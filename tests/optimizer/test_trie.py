@@ -189,6 +189,16 @@ def test_shared_area_holds_each_shared_edge_for_its_longest_output(
     assert trie.shared_area(handles, lengths) == expected
 
 
+def test_weights_of_token_tries_add_up_like_chances() -> None:
+    trie = TokenTrie()
+    trie.insert(array("I", [1, 2, 3]), weight=0.5)
+    trie.insert(array("I", [1, 2, 4]), weight=0.5)
+    # The beginning is there unless both calls are not made, each end as often as its call.
+    assert trie.distinct_tokens == pytest.approx(2 * 0.75 + 0.5 + 0.5)
+    trie.insert(array("I", [1]))
+    assert trie.distinct_tokens == pytest.approx(1 + 0.75 + 0.5 + 0.5)
+
+
 def test_handles_outlive_splits() -> None:
     trie = TokenTrie()
     long = trie.insert(array("I", [1, 2, 3, 4, 5]))

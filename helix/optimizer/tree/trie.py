@@ -228,23 +228,25 @@ class TokenTrie:
         self._parents = array("i", [-1])
         self._users = array("i", [0])
         self._decoded = bytearray(1)
+        self._missing = array("d", [0.0])
         self._children: dict[int, int] = {}
 
     def __len__(self) -> int:
         """The nodes of the trie."""
         return len(self._starts)
 
-    def insert(self, tokens: array[int], output: array[int] | None = None) -> int:
+    def insert(self, tokens: array[int], output: array[int] | None = None, weight: float = 1.0) -> int:
         """Takes a call's prompt and gives its handle. `output` is its reply, whose tokens the decoding leaves in the
-        cache behind the prompt: a later prompt that goes on from there does not prefill them.
+        cache behind the prompt: a later prompt that goes on from there does not prefill them. `weight` is the chance
+        that the call is made.
         """
         self._users[0] += 1
-        end = self._descend(0, tokens.tobytes(), users=1, decoded=0)
+        end = self._descend(0, tokens.tobytes(), users=1, decoded=0, absent=1.0 - weight)
         if output:
-            self._descend(end, output.tobytes(), users=0, decoded=1)
+            self._descend(end, output.tobytes(), users=0, decoded=1, absent=1.0)
         return end
 
-    def _descend(self, node: int, data: bytes, *, users: int, decoded: int) -> int:
+    def _descend(self, node: int, data: bytes, *, users: int, decoded: int, absent: float) -> int:
         at = 0
         while at < len(data):
             key = node << 32 | int.from_bytes(data[at : at + _TOKEN], "little")
@@ -259,6 +261,7 @@ class TokenTrie:
                 at += common * _TOKEN
             self._users[child] += users
             self._decoded[child] |= decoded
+            self._missing[child] *= absent
             node = child
         return node
 
@@ -269,6 +272,7 @@ class TokenTrie:
         self._parents.append(parent)
         self._users.append(0)
         self._decoded.append(0)
+        self._missing.append(1.0)
         node = self._children[key] = len(self._starts) - 1
         return node
 
@@ -293,6 +297,7 @@ class TokenTrie:
         self._parents.append(self._parents[node])
         self._users.append(self._users[node])
         self._decoded.append(self._decoded[node])
+        self._missing.append(self._missing[node])
         upper = self._children[key] = len(self._starts) - 1
         cut = start + length * _TOKEN
         self._starts[node] = cut
@@ -302,10 +307,12 @@ class TokenTrie:
         return upper
 
     @property
-    def distinct_tokens(self) -> int:
-        """P_min: the tokens of the prompts, each shared beginning once, less those that decoding has put there."""
-        used = zip(self._lengths, self._users, self._decoded, strict=True)
-        return sum(length for length, users, decoded in used if users and not decoded)
+    def distinct_tokens(self) -> float:
+        """P_min: the tokens of the prompts, each shared beginning once, less those that decoding has put there. With
+        weights the expected number, calls taken as independent.
+        """
+        used = zip(self._lengths, self._missing, self._decoded, strict=True)
+        return sum(length * (1.0 - missing) for length, missing, decoded in used if not decoded)
 
     def private_tokens(self, handle: int) -> int:
         """The tokens at the end of a prompt that no other prompt shares and that no decoding has put there."""
