@@ -59,7 +59,9 @@ def parse_reply(text: str, kind: Type, finish: str = "stop", *, coerce: bool = F
             raise _truncated(text, kind) from None
         value = _coerced(stripped, kind) if coerce else None
         if value is None or mismatch(value, kind) is not None:
-            raise OutputError(f"the reply is not {_article(kind)}: {error}", text=text) from None
+            # Where a label is wanted, what JSON makes of the reply tells nobody anything.
+            why = "" if isinstance(required(kind), Choice) else f": {error}"
+            raise OutputError(f"the reply is not {_article(kind)}{why}", text=text) from None
         return value
     if cut and value.__class__ in (int, float):
         # A number that was cut off is another number.

@@ -18,12 +18,13 @@ class Boundary:
     """The rows between two segments.
 
     `full` says that no more rows are wanted, `over` that the next segment has had all, `backlog` how many wait while
-    more come. `finish` tells that the last row has been added.
+    more come. `finish` tells that the last row has been added. `failed` counts failed rows that are held back.
     """
 
     full = False
     over = False
     backlog = 0
+    failed = 0
 
     def __init__(self, segment: Segment) -> None:
         self._segment = segment
@@ -90,6 +91,7 @@ class SortBoundary(Boundary):
         keys = [leaving.values[slot] for slot in self._segment.keys]
         failed = first_failure([*leaving.failures, *(key for key in keys if key.__class__ is Failure)])
         item = [leaving.row, failed or True, self._exports(leaving), leaving.given]
+        self.failed += failed is not None
         self._spool.add((0, *keys) if failed is None else (1, *(None for _ in keys)), item)
 
     def finish(self) -> None:
@@ -104,6 +106,7 @@ class SortBoundary(Boundary):
         self._left -= 1
         self.over = self._left == 0
         row, control, imports, given = next(self._sorted)
+        self.failed -= control is not True
         return Entry(row, control, {}, imports, given)
 
     def close(self) -> None:
