@@ -58,11 +58,13 @@ class Fate:
 class Fates:
     """The fates of the values of one scope.
 
-    `given` are those of its parameters, where it is that of a sub-plan. All scopes of a plan share `_events`.
+    `given` are those of its parameters, where it is that of a sub-plan. `acting` says that some step acts on the world:
+    where it fails the row has failed from the next limit or sort on. All scopes of a plan share `_events`.
     """
 
     given: Mapping[str, Fate] = field(default_factory=dict)
     within: tuple[str, ...] = ()
+    acting: bool = False
     _events: dict[Hashable, int] = field(default_factory=dict)
     _known: dict[str, Fate] = field(default_factory=dict)
     _inner: dict[tuple[str, str], Fates] = field(default_factory=dict)
@@ -75,9 +77,24 @@ class Fates:
         """The events that make a row of a relation fail: nothing is called for it from there on."""
         return self._fate(rows).events
 
+    def typed(self, value: Value) -> bool:
+        """Whether the values are of the declared type for certain."""
+        return self._fate(value).typed
+
+    def of_inputs(self, node: Node) -> int:
+        """The events that make something fail that a node reads."""
+        events = 0
+        for read in node.inputs:
+            events |= self._fate(read).events
+        return events
+
+    def kinds(self, args: tuple[Value, ...]) -> list[Type]:
+        """The types that values have for certain."""
+        return [self._kind(arg) for arg in args]
+
     def safe(self, node: Apply | Render) -> bool:
         """Whether an expression or a template has a value wherever its inputs have one."""
-        kinds = [self._kind(arg) for arg in node.args]
+        kinds = self.kinds(node.args)
         if isinstance(node, Apply):
             return safe_type(node.expr, kinds) is not None
         return all(
@@ -97,7 +114,7 @@ class Fates:
         """The fates inside a sub-plan that an operator of this scope holds as `part`."""
         known = self._inner.get((holder.id, part))
         if known is None:
-            known = Fates(self._given(holder, body), (*self.within, holder.id), self._events)
+            known = Fates(self._given(holder, body), (*self.within, holder.id), _events=self._events)
             self._inner[holder.id, part] = known
         return known
 
@@ -141,8 +158,10 @@ class Fates:
             case GroupReduce(keys=keys):
                 unplaced = [self._event("key", node.id, name) for name, value in keys if self._known[value.id].events]
                 return Fate(self._event("group", node.id) | sum(set(unplaced)))
-            case Filter() | Sort() | Limit() | Fetch():
+            case Filter() | Fetch():
                 return Fate(self._together(*node.inputs))
+            case Sort() | Limit():
+                return Fate(self._together(*node.inputs) | (self._event("effect", node.id) if self.acting else 0))
             case Project(source=source, field=field):
                 return self._output(source, field)
             case Apply() | Render():

@@ -17,7 +17,6 @@ from helix.logical import (
     Body,
     Choose,
     Const,
-    Fetch,
     Filter,
     Generate,
     GroupReduce,
@@ -62,7 +61,7 @@ class Scope:
     _readers: dict[str, list[Node]] | None = None
     _ambient: dict[str, int] | None = None
     _cones: tuple[dict[str, int], dict[str, int]] | None = None
-    _steps: frozenset[str] | None = None
+    _steps: set[str] | None = None
 
     def __post_init__(self) -> None:
         found: dict[str, Node] = {}
@@ -71,6 +70,8 @@ class Scope:
                 for node in topological(root):
                     found.setdefault(node.id, node)
         self.nodes = tuple(found.values())
+        if self.holder is None:
+            self.fates.acting = any(acts(node) for node in self.nodes)
 
     def inside(self, holder: Node, part: str, body: Body) -> Scope:
         """The scope of a sub-plan that an operator of this scope holds."""
@@ -87,13 +88,18 @@ class Scope:
                     self._readers.setdefault(read.id, []).append(node)
         return self._readers
 
-    @property
-    def steps(self) -> frozenset[str]:
-        """The names of the steps of this scope: a second one of a name is not to come in."""
+    def claim(self, steps: Collection[str]) -> bool:
+        """Takes names for steps that are to come into this scope; False where one of them is there already."""
         if self._steps is None:
-            named = (node for node in self.nodes if isinstance(node, Generate | Invoke | Map | Fetch))
-            self._steps = frozenset(node.step for node in named)
-        return self._steps
+            self._steps = {step for node in self.nodes if (step := getattr(node, "step", ""))}
+        if not self._steps.isdisjoint(steps):
+            return False
+        self._steps.update(steps)
+        return True
+
+    def has_one_reader(self, node: Node) -> bool:
+        """Whether one node alone reads a value, and nothing outside the scope does."""
+        return len(self.readers.get(node.id, ())) == 1 and all(root.id != node.id for root in self.roots)
 
     def cut(self, render: Node) -> frozenset[int]:
         """Which inputs of a template a step may shorten (`on_overflow`): they must stay inputs of it, as they are."""

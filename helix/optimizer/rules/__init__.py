@@ -8,11 +8,19 @@ from helix.optimizer.rules.canonicalize_sql import canonicalize_sql
 from helix.optimizer.rules.drop_dead_steps import drop_dead_steps
 from helix.optimizer.rules.fetch_known_results import fetch_known_results
 from helix.optimizer.rules.fold_constants import fold_constants
+from helix.optimizer.rules.hoist_invariants import hoist_invariants
+from helix.optimizer.rules.inline_text import inline_text
 from helix.optimizer.rules.merge_equal_steps import merge_equal_steps
+from helix.optimizer.rules.start_certain_tools_early import start_certain_tools_early
+from helix.optimizer.rules.unroll_constant_maps import unroll_constant_maps
 
 RULES: tuple[RuleFunction, ...] = (
     fold_constants,  # first: what it folds makes steps equal and branches certain
+    unroll_constant_maps,  # before texts are put in: the items of a list then show in the copies of its loop
+    inline_text,  # before steps are compared: equal prompts may have been put together in different ways
     canonicalize_sql,  # before the merge: equal queries are equal steps only in one spelling
+    hoist_invariants,  # after loops over constants are unrolled, so that only those over other lists are left
+    start_certain_tools_early,  # before the merge: what leaves a branch may equal a step outside
     merge_equal_steps,  # after all that makes steps equal
     fetch_known_results,  # after constants are folded into prompts: only prompts that no row changes can be known
     drop_dead_steps,  # last: the others leave steps behind that nobody reads

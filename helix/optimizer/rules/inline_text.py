@@ -1,0 +1,94 @@
+"""The rule `inline_text`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from helix.expr import Arg, Expr, children, walk
+from helix.logical import Apply, Generate, LogicalPlan, Node, Render, Value
+from helix.optimizer.inlining import MOST_SEGMENTS, Inliner
+from helix.optimizer.rewrite import typed_as
+from helix.optimizer.rule import RuleContext, rule
+from helix.optimizer.scopes import Scope, rewrite_scopes
+from helix.template import template
+
+# No expression grows beyond so many parts, nor deeper than this.
+MOST_PARTS = 400
+MOST_DEPTH = 50
+
+
+@rule()
+def inline_text(plan: LogicalPlan, context: RuleContext) -> LogicalPlan:
+    """{{ a + b }} = {{ a }}{{ b }}, and f(g(x)) is one expression.
+
+    Sound: only expressions that cannot fail are put into their readers, so each row's error begins where it did. An
+    item of a list is taken out of it only where the other items fail with it. A prompt that a step may cut
+    (`on_overflow`) stays as it is.
+    Pays: texts that prompts share show as such, at their beginning above all; equal prompts that were put together in
+    different ways become equal.
+
+    >>> show('''
+    ... workflow demo(text: text, tone: text)
+    ... rules = "Be " + tone + ". "
+    ... reply = llm { system "{{ rules + 'Answer.' }}" user "{{ [text, tone] | join(', ') }}" }
+    ... output reply
+    ... ''', inline_text)
+    Sink reply
+      Generate reply
+        system "Be {tone}. Answer."
+        user "{text}, {tone}"
+      Scan text: text, tone: text
+    """
+    return rewrite_scopes(plan, _inline)
+
+
+def _inline(scope: Scope, old: Node, node: Node) -> Node:
+    if isinstance(node, Apply) and node.args:
+        return _inlined_apply(scope, old, node)
+    if isinstance(node, Render) and node.args:
+        readers = scope.readers.get(old.id, ())
+        if not any(isinstance(reader, Generate) and reader.on_overflow is not None for reader in readers):
+            return _inlined_render(scope, old, node)
+    return node
+
+
+def _inlined_apply(scope: Scope, old: Node, node: Apply) -> Value:
+    for taking in (True, False):
+        inner = Inliner(scope.fates, scope.has_one_reader, taking=taking)
+        expr = inner.expanded(node.expr, node.args)
+        made = replace(node, expr=expr, args=tuple(inner.args))
+        if made.id == node.id:
+            break
+        if _small(expr) and _same_fate(scope, old, node, made):
+            return typed_as(made.args[expr.index], node.type) if isinstance(expr, Arg) else made
+    return node
+
+
+def _inlined_render(scope: Scope, old: Node, node: Render) -> Render:
+    for taking in (True, False):
+        inner = Inliner(scope.fates, scope.has_one_reader, taking=taking)
+        segments = inner.segments(node.template.segments, node.args)
+        made = replace(node, template=template(*segments, span=node.template.span), args=tuple(inner.args))
+        if made.id == node.id or len(segments) > MOST_SEGMENTS:
+            break
+        if all(map(_small, made.template.expressions)) and _same_fate(scope, old, node, made):
+            return made
+    return node
+
+
+def _same_fate(scope: Scope, old: Node, node: Node, made: Node) -> bool:
+    """Whether the new form fails with what the old one failed with, as far as anybody can tell."""
+    fates = scope.fates
+    return not (fates.of_inputs(node) ^ fates.of_inputs(made)) & ~scope.ambient(old)
+
+
+def _small(expr: Expr) -> bool:
+    return sum(1 for _ in walk(expr)) <= MOST_PARTS and _depth(expr) <= MOST_DEPTH
+
+
+def _depth(expr: Expr) -> int:
+    depth, level = 0, [expr]
+    while level:
+        depth += 1
+        level = [part for each in level for part in children(each)]
+    return depth
