@@ -18,7 +18,7 @@ class Boundary:
     """The rows between two segments.
 
     `full` says that no more rows are wanted, `over` that the next segment has had all, `backlog` how many wait while
-    more come. `finish` tells that the last row has been added. `failed` counts failed rows that are held back.
+    more come. `finish` tells that the last row has been added. `failed` counts the failed rows that it passes on.
     """
 
     full = False
@@ -62,6 +62,7 @@ class LimitBoundary(Boundary):
         if self._left > 0:
             self._left -= 1
             control = first_failure(leaving.failures) or True
+            self.failed += control is not True
             self._waiting.append(Entry(leaving.row, control, {}, self._exports(leaving), leaving.given))
             self.backlog = len(self._waiting)
             self.full = self._left == 0
@@ -106,7 +107,6 @@ class SortBoundary(Boundary):
         self._left -= 1
         self.over = self._left == 0
         row, control, imports, given = next(self._sorted)
-        self.failed -= control is not True
         return Entry(row, control, {}, imports, given)
 
     def close(self) -> None:
@@ -173,6 +173,20 @@ class _Group:
         self.keys = keys
         self.count = 0
         self.failure: Failure | None = None
+
+
+def cut_failures(boundaries: list[Boundary]) -> int:
+    """How many failed rows sorts have put last and limits have then cut."""
+    held = cut = 0
+    for boundary in boundaries:
+        if isinstance(boundary, SortBoundary):
+            held = boundary.failed
+        elif isinstance(boundary, LimitBoundary):
+            cut += max(0, held - boundary.failed)
+            held = min(held, boundary.failed)
+        else:
+            held = 0
+    return cut
 
 
 def boundary_after(segment: Segment) -> Boundary:
