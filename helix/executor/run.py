@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from helix.executor.boundaries import Boundary, boundary_after
+from helix.executor.boundaries import Boundary, boundary_after, cut_failures
 from helix.executor.compile import Compiler
 from helix.executor.equipment import Equipment, OpenEngine
 from helix.executor.frame import Dataflow
 from helix.executor.limits import Limits
 from helix.executor.program import Segment
+from helix.executor.row_order import GroupedRows
 from helix.executor.segments import Entry, Leaving, Stage
 from helix.executor.settings import RunSettings
 from helix.executor.tables import Row, RowSink, RowSource
@@ -47,6 +48,8 @@ class Run:
     ) -> None:
         self.source = source
         self.report = RunReport()
+        # Rows that a limit leaves undone are to be the last of the input, so that then its order stays.
+        self.order = () if settings.may_end_early else plan.scan.order
         self._plan = plan
         self._sink = sink
         self._settings = settings
@@ -85,7 +88,8 @@ class Run:
         functions = {name: pure_function(name, function) for name, function in self._callables.items()}
         segments = Compiler(self._flow, functions, self._equipment.operator).compile(self._plan)
         self._boundaries = [boundary_after(segment) for segment in segments[:-1]]
-        self._writer = Writer(self._plan.sink, segments[-1].exports, self._sink, self.report)
+        restore = bool(self.order)
+        self._writer = Writer(self._plan.sink, segments[-1].exports, self._sink, self.report, restore=restore)
         told = _surely_shown(segments, {value.id for _, value in self._plan.sink.columns})
         for number, segment in enumerate(segments):
             self._stages.append(
@@ -124,9 +128,12 @@ class Run:
                 self.report.seconds = loop.time() - began
                 self._tell()
             self._over.result()
+            self._count_cut_rows()
+            self._finish_writing()
         except asyncio.CancelledError:
             self.report.interrupted = True
             self._stages[-1].flush()
+            self._finish_writing()
             raise
         finally:
             if timer is not None:
@@ -136,6 +143,14 @@ class Run:
                 self._over.exception()
             await self._dispatcher.cancel()
         return self.report
+
+    def _count_cut_rows(self) -> None:
+        """Counts failed rows that a sort put last and a limit then cut: they are not in the result, but not forgotten."""
+        cut = 0 if self.report.interrupted else cut_failures(self._boundaries)
+        if cut:
+            self.report.failed_rows += cut
+            rows = "1 failed row was" if cut == 1 else f"{cut:,} failed rows were"
+            self.report.notes.append(f"{rows} sorted last and cut by the limit")
 
     def _moved(self) -> None:
         """Hears that there may be room for rows: they are admitted at the loop's next turn, so that it stays alive."""
@@ -203,6 +218,9 @@ class Run:
         """Closes engines and tools; safe to call at any time."""
         for boundary in self._boundaries:
             boundary.close()
+        self._rows.close()
+        if self._writer is not None:
+            self._writer.close()
         await self._equipment.close()
 
     @property
@@ -271,6 +289,14 @@ class Run:
         if self._writer.write(leaving) and not leaving.known:
             self._count_failed(leaving.row)
 
+    def _finish_writing(self) -> None:
+        assert self._writer is not None
+        self._writer.finish()
+
+    def more_rows_later(self) -> None:
+        """Hears from the source that it has no row now and will have some."""
+        self._moved()
+
     def _count_failed(self, row: int) -> None:
         """Counts a row as soon as it has surely failed, and stops the run where there are too many.
 
@@ -308,11 +334,12 @@ def _surely_shown(segments: list[Segment], columns: set[str]) -> list[tuple[str,
 
 
 class _Rows:
-    """The input table as the source of the first segment."""
+    """The input table as the source of the first segment, grouped where the plan says so."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
         self._rows: Iterator[Row] | None = None
+        self._grouped: GroupedRows | None = None
         self.over = False
 
     def take(self) -> Entry | None:
@@ -321,8 +348,18 @@ class _Rows:
             return None
         if self._rows is None:
             self._rows = iter(self._run.source)
+            if self._run.order:
+                self._rows = self._grouped = GroupedRows(self._rows, self._run.order)
+        if self._grouped is not None and not self._grouped.ready():
+            self._run.more_rows_later()
+            return None
         row = next(self._rows, None)
         if row is None:
             self.over = True
             return None
         return self._run.entry(row)
+
+    def close(self) -> None:
+        """Drops rows that were read ahead."""
+        if self._grouped is not None:
+            self._grouped.close()

@@ -40,6 +40,11 @@ class RunSettings:
         if self.on_bad_row not in ("stop", "keep"):
             raise OptionError(f"on_bad_row is `stop` or `keep`, found `{self.on_bad_row}`")
 
+    @property
+    def may_end_early(self) -> bool:
+        """Whether the run may end by itself before its last row: then rows are worked on in the order of the input."""
+        return any(limit is not None for limit in (self.run_timeout, self.max_failed, self.max_calls, self.max_tokens))
+
 
 def _at_least(least: int, **given: float | None) -> None:
     for name, value in given.items():

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from helix.errors import InputError
 from helix.executor.segments import Leaving
+from helix.executor.spool import Spool
 from helix.executor.tables import RowSink
 from helix.executor.values import Failure
 from helix.logical import Project, Scan, Sink
@@ -16,9 +17,15 @@ KEPT_ERRORS = 20
 
 
 class Writer:
-    """Writes the result, and notes failed rows in the report. `exports` are the slots of the sink's columns."""
+    """Writes the result, and notes failed rows in the report. `exports` are the slots of the sink's columns.
 
-    def __init__(self, sink: Sink, exports: Mapping[str, int], target: RowSink, report: RunReport) -> None:
+    With `restore` rows come in another order than they have in the input: they are held back, and `finish` writes them.
+    """
+
+    def __init__(
+        self, sink: Sink, exports: Mapping[str, int], target: RowSink, report: RunReport, *, restore: bool = False
+    ) -> None:
+        self._held = Spool((False,)) if restore else None
         self._target = target
         self._report = report
         # Each column with its slot, and the input column that it is, if it is one: a failed row shows what came in.
@@ -41,19 +48,37 @@ class Writer:
         if self._report.interrupted and any(failure.cut_short for failure in failures):
             return False
         first = min(failures, key=lambda failure: failure.order) if failures else None
-        unwritable = self._put(out, first, leaving)
+        if self._held is not None:
+            self._held.add((leaving.row,), [out, first, _skipped(leaving)])
+            return first is not None
+        return self._done(out, first, lambda: _skipped(leaving))
+
+    def finish(self) -> None:
+        """Writes the rows that were held back, in the order of the input; those of one input row in their own."""
+        if self._held is not None:
+            for out, first, skipped in self._held.drain():
+                self._done(out, first, lambda found=skipped: found)  # type: ignore[misc]
+
+    def close(self) -> None:
+        """Drops what is held back."""
+        if self._held is not None:
+            self._held.close()
+
+    def _done(self, out: dict[str, Any], first: Failure | None, skipped: Callable[[], list[str]]) -> bool:
+        """Writes a row and notes its failure; gives whether it has one."""
+        unwritable = self._put(out, first, skipped)
         self._report.output_rows += 1
         if first is None and unwritable is None:
             return False
-        self._note(leaving.row, first or unwritable)
+        self._note(out["_row"], first or unwritable)
         return True
 
-    def _put(self, out: dict[str, Any], failure: Failure | None, leaving: Leaving) -> Failure | None:
+    def _put(self, out: dict[str, Any], failure: Failure | None, skipped: Callable[[], list[str]]) -> Failure | None:
         """Writes the row. A value that the format cannot hold is left out, and is the row's failure if it has none."""
         unwritable: Failure | None = None
         for _ in range(len(self._columns) + 1):
             if failure is not None or unwritable is not None:
-                out["_error"] = _error(failure or unwritable, leaving)
+                out["_error"] = _error(failure or unwritable, skipped())
             try:
                 self._target.write(out)
                 return unwritable
@@ -75,20 +100,26 @@ class Writer:
             report.tracebacks.setdefault(failure.step, failure.traceback)
 
 
-def _error(failure: Failure | None, leaving: Leaving) -> dict[str, Any]:
-    assert failure is not None
+def _skipped(leaving: Leaving) -> list[str]:
+    """The steps of a row that were not done since others had failed."""
     skipped: dict[str, None] = {}
     for program, frame in leaving.frames:
-        for name, slot in program.steps:
-            value = frame.values[slot]
-            if value.__class__ is Failure and not _is_own(value.step, name):
-                skipped[name] = None
+        if frame.tainted:
+            for name, slot in program.steps:
+                value = frame.values[slot]
+                if value.__class__ is Failure and not _is_own(value.step, name):
+                    skipped[name] = None
+    return list(skipped)
+
+
+def _error(failure: Failure | None, skipped: list[str]) -> dict[str, Any]:
+    assert failure is not None
     return {
         "step": failure.step or None,
         "kind": failure.kind,
         "message": failure.message,
         "attempts": failure.attempts,
-        "skipped": list(skipped),
+        "skipped": skipped,
         "raw": failure.raw,
     }
 

@@ -10,7 +10,9 @@ from helix.optimizer.rules.fetch_known_results import fetch_known_results
 from helix.optimizer.rules.fold_constants import fold_constants
 from helix.optimizer.rules.hoist_invariants import hoist_invariants
 from helix.optimizer.rules.inline_text import inline_text
+from helix.optimizer.rules.lay_out_prompts import lay_out_prompts
 from helix.optimizer.rules.merge_equal_steps import merge_equal_steps
+from helix.optimizer.rules.order_rows import order_rows
 from helix.optimizer.rules.start_certain_tools_early import start_certain_tools_early
 from helix.optimizer.rules.unroll_constant_maps import unroll_constant_maps
 
@@ -24,5 +26,7 @@ RULES: tuple[RuleFunction, ...] = (
     merge_equal_steps,  # after all that makes steps equal
     fetch_known_results,  # after constants are folded into prompts: only prompts that no row changes can be known
     drop_dead_steps,  # last: the others leave steps behind that nobody reads
+    lay_out_prompts,  # after all that changes what prompts say
+    order_rows,  # after the prompts are laid out: it groups the rows by what they begin with
     batch_point_lookups,  # after all that changes tool steps: it only marks them for the run
 )

@@ -1,0 +1,133 @@
+"""The rule `lay_out_prompts`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from itertools import permutations
+from typing import Any
+
+from helix.logical import Body, Generate, LogicalPlan, Node, PromptPart, Render, Sink, Value, bodies, topological
+from helix.optimizer.rewrite import with_inputs
+from helix.optimizer.rule import RuleContext, TableStats, rule
+from helix.optimizer.variation import Deciders, Scope, distinct, prompt_pieces, text_pieces
+from helix.template import Text
+
+# As many parts are laid out by trying all orders; of more the best is put first, one after the other.
+TRIED = 6
+
+
+@rule()
+def lay_out_prompts(plan: LogicalPlan, context: RuleContext) -> LogicalPlan:
+    """unordered { a, b } is unordered { b, a }.
+
+    Sound: by the author's word alone. Only parts inside `unordered` move, and only among themselves: writing it says
+    that their order does not matter. A model may word its reply otherwise all the same.
+    Pays: prompts begin alike for longer, so that less of each is computed anew: what no row changes comes first, then
+    what few rows change, weighed by its tokens where the table has been looked at, else what has fewer holes.
+
+    >>> show('''
+    ... workflow demo(question: text, policy: text)
+    ... reply = llm { user unordered { part "{{ question }}" part "Policy: {{ policy }}" part "Be brief." } }
+    ... output reply
+    ... ''', lay_out_prompts, context=seen(rows=100, question=(100, 20), policy=(2, 400)))
+    Sink reply
+      Generate reply
+        user unordered
+          part "Be brief."
+          part "Policy: {policy}"
+          part "{question}"
+      Scan question: text, policy: text
+    """
+    sink = _laid_out(Scope().add(topological(plan.sink)), (plan.sink,), context.stats)[plan.sink.id]
+    assert isinstance(sink, Sink)
+    return plan if sink.id == plan.sink.id else replace(plan, sink=sink)
+
+
+def _laid_out(scope: Scope, roots: Sequence[Node], stats: TableStats | None) -> dict[str, Node]:
+    done: dict[str, Node] = {}
+    for root in roots:
+        for node in topological(root):
+            if node.id in done:
+                continue
+            fresh = with_inputs(node, done)
+            changed: dict[str, Any] = {}
+            for part, body in bodies(node):
+                inner = _in_body(scope.inside(node, body), body, stats)
+                if inner is not body:
+                    changed[part] = inner
+            if isinstance(node, Generate) and isinstance(fresh, Generate):
+                prompt = _prompt(scope, node, fresh, stats)
+                if prompt != fresh.prompt:
+                    changed["prompt"] = prompt
+            done[node.id] = replace(fresh, **changed) if changed else fresh
+    return done
+
+
+def _in_body(scope: Scope, body: Body, stats: TableStats | None) -> Body:
+    done = _laid_out(scope, (body.parameters, *(value for _, value in body.results)), stats)
+    results: Any = tuple((name, done[value.id]) for name, value in body.results)
+    if all(new is old for (_, new), (_, old) in zip(results, body.results, strict=True)):
+        return body
+    return Body(parameters=body.parameters, results=results)
+
+
+def _prompt(scope: Scope, old: Generate, new: Generate, stats: TableStats | None) -> tuple[PromptPart, ...]:
+    """The prompt with its unordered parts laid out. `old` is the step as the scope knows it."""
+    made: list[PromptPart] = []
+    for number, (known, part) in enumerate(zip(old.prompt, new.prompt, strict=True)):
+        if part.unordered and len(part.content) > 1:
+            pieces = list(prompt_pieces(scope, old.prompt[:number], stats))
+            before: Deciders = frozenset()
+            for piece in pieces:
+                before = _both(before, piece.deciders)
+            order = _order(scope, known.content, before, stats)
+            part = replace(part, content=tuple(part.content[place] for place in order))
+        made.append(part)
+    return tuple(made)
+
+
+def _order(scope: Scope, contents: Sequence[Value], before: Deciders, stats: TableStats | None) -> list[int]:
+    """The places of the parts in their new order."""
+    deciders = [scope.known[content.id] for content in contents]
+    static = [place for place, found in enumerate(deciders) if found == frozenset()]
+    others = [place for place in range(len(contents)) if place not in static]
+    if stats is None:
+        return static + sorted(others, key=lambda place: _holes(scope, contents[place]))
+    tokens = [sum(piece.tokens for piece in text_pieces(scope, content, stats)) for content in contents]
+
+    def cost(order: Iterable[int]) -> float:
+        """The tokens that are computed anew over all rows: a part is, for each beginning that stands before it."""
+        total, so_far = 0.0, before
+        for place in order:
+            so_far = _both(so_far, deciders[place])
+            total += tokens[place] * (stats.rows if so_far is None else distinct(so_far, stats))
+        return total
+
+    if len(others) <= TRIED:
+        # The first of equal orders is the author's own.
+        return static + list(min(permutations(others), key=cost))
+    chosen: list[int] = []
+    while others:
+        best = min(others, key=lambda place: (_lost(cost, chosen, place, others), place))
+        chosen.append(best)
+        others.remove(best)
+    return static + chosen
+
+
+def _lost(cost: Callable[[Iterable[int]], float], chosen: list[int], place: int, others: list[int]) -> float:
+    """What it costs to put a part next, with the others after it as they stand."""
+    return cost([*chosen, place, *(other for other in others if other != place)])
+
+
+def _both(first: Deciders, second: Deciders) -> Deciders:
+    return None if first is None or second is None else first | second
+
+
+def _holes(scope: Scope, content: Value) -> int:
+    """How many places of a text change from row to row."""
+    if not isinstance(content, Render):
+        return 1
+    args = [arg for arg in content.args if scope.known[arg.id] != frozenset()]
+    texts = sum(isinstance(segment, Text) for segment in content.template.segments)
+    return max(len(args), len(content.template.segments) - texts) if args else 0
