@@ -11,6 +11,7 @@ import heapq
 from collections import deque
 from collections.abc import Awaitable, Callable
 
+from helix.executor.gates import Gate, Gates
 from helix.executor.memo import Memo
 from helix.executor.values import Failure, Order
 
@@ -37,10 +38,11 @@ class Call:
     Neither may hold the call itself: what holds itself is freed late, and there are many calls.
 
     `key` is None for a call that shares nothing. `lane` bounds how many calls of a kind run at once. `wanted` says
-    whether somebody still needs the outcome when the call's turn comes.
+    whether somebody still needs the outcome when the call's turn comes. `gates` hold it back while another one that
+    begins like it goes first.
     """
 
-    __slots__ = ("key", "lane", "make", "order", "priority", "settle", "step", "wanted")
+    __slots__ = ("gates", "key", "lane", "make", "order", "priority", "settle", "step", "wanted")
 
     def __init__(
         self,
@@ -53,7 +55,9 @@ class Call:
         make: Callable[[Call], Awaitable[Outcome]],
         settle: Settle,
         wanted: Callable[[], bool],
+        gates: tuple[Gate, ...] = (),
     ) -> None:
+        self.gates = gates
         self.step = step
         self.order = order
         self.priority = priority
@@ -87,6 +91,7 @@ class Dispatcher:
         self._merge = merge
         self._memo = Memo()
         self._joined: dict[bytes, list[Call]] = {}
+        self._gates = Gates()
         self._serial = 0
         self._closed: Callable[[Call], Failure] | None = None
         self.in_flight = 0
@@ -107,14 +112,23 @@ class Dispatcher:
             return Outcome(None, self._closed(call))
         if call.key is not None and self._merge:
             self._joined[call.key] = []
-        self._serial += 1
         self.waiting += 1
+        self._queue(call)
+        return None
+
+    def _release(self, calls: list[Call], own: Lane) -> None:
+        """Puts calls in line that were held back. The first is for the worker of this lane that lets them go."""
+        for number, call in enumerate(calls):
+            self._queue(call, at_once=number > 0 or self._lane(call.lane) is not own)
+
+    def _queue(self, call: Call, *, at_once: bool = True) -> None:
+        """Puts a call in line, or gives it to a worker that is free (unless not `at_once`)."""
+        self._serial += 1
         lane = self._lane(call.lane)
-        if lane.free:
+        if lane.free and at_once:
             lane.free.popleft().set_result(call)
         else:
             heapq.heappush(lane.heap, (call.priority, self._serial, call))
-        return None
 
     def _lane(self, name: str) -> Lane:
         lane = self._lanes.get(name)
@@ -147,6 +161,8 @@ class Dispatcher:
                 turn: asyncio.Future[Call] = loop.create_future()
                 lane.free.append(turn)
                 call = await turn
+            if self._closed is None and call.gates and call.wanted() and not self._gates.enter(call):
+                continue
             self.waiting -= 1
             if self._closed is not None:
                 self._finish(call, Outcome(None, self._closed(call)))
@@ -160,6 +176,8 @@ class Dispatcher:
             finally:
                 self.in_flight -= 1
             self._finish(call, outcome)
+            if call.gates:
+                self._release(self._gates.leave(call, failed=outcome.failure is not None), lane)
             made += 1
             if made % _YIELD_EVERY == 0:
                 await asyncio.sleep(0)
@@ -197,6 +215,9 @@ class Dispatcher:
             for call in waiting:
                 self.waiting -= 1
                 self._finish(call, Outcome(None, reason(call)))
+        for call in self._gates.give_back():
+            self.waiting -= 1
+            self._finish(call, Outcome(None, reason(call)))
 
     async def cancel(self) -> None:
         """Ends the workers, calls in flight with them."""

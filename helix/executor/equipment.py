@@ -11,6 +11,7 @@ from helix.executor.batches import BatchCaller
 from helix.executor.calls import Dispatcher
 from helix.executor.engines.base import Capabilities, Engine
 from helix.executor.frame import Dataflow
+from helix.executor.gates import Gate
 from helix.executor.limits import Limits, Pause
 from helix.executor.operators import Operator
 from helix.executor.places import Place, static_name
@@ -19,12 +20,16 @@ from helix.executor.settings import RunSettings
 from helix.executor.steps import GenerateStep, InvokeStep, Shortener
 from helix.executor.tools import RunTool, Threads, open_tool
 from helix.logical import Fetch, Generate, Invoke, LogicalPlan, Node, Render, Tool, every_node
+from helix.prefixes import static_prefix
 from helix.results import RunReport, StepReport
 
 # The lanes of calls: each has workers of its own.
 ENGINE_LANE = ""
 TOOL_LANE = "tools"
 TOOLS_AT_ONCE = 8
+
+# The shortest beginning, in characters, that steps wait for one another for; longer ones are looked at by doubling.
+FIRST_GATE = 1024
 
 OpenEngine = Callable[[str | None], Engine]
 
@@ -61,6 +66,7 @@ class Equipment:
         # By the engine's own name: two addresses that lead to one server share its pauses and its lane.
         self._pauses: dict[str, Pause] = {}
         self._tools: dict[Tool, RunTool] = {}
+        self._gates: dict[tuple[str, str | None, str], Gate] = {}
         self._threads = Threads()
         self.dispatcher = Dispatcher(
             {ENGINE_LANE: settings.concurrency, TOOL_LANE: TOOLS_AT_ONCE}, merge=settings.merge
@@ -130,7 +136,16 @@ class Equipment:
             caller=caller,
             report=report,
             shorten=_shortener(node, slots, operators),
+            gates=self._gates_of(node, engine) if node.lead else (),
         )
+
+    def _gates_of(self, node: Generate, engine: Engine) -> tuple[Gate, ...]:
+        """The gates of a step: one for each beginning that its prompts may share with other steps, and its own."""
+        prefix = static_prefix(node)
+        lengths = [FIRST_GATE << number for number in range(40) if FIRST_GATE << number < len(prefix)]
+        model = self._model or node.model.name
+        keys = [(engine.name, model, prefix[:length]) for length in (*lengths, len(prefix))]
+        return tuple(self._gates.setdefault(key, Gate()) for key in keys)
 
     def _invoke(self, node: Invoke, index: int, place: Place, slots: Mapping[str, int]) -> Operator:
         report = self._report.steps[static_name(node.step)]

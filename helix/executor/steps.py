@@ -13,6 +13,7 @@ from helix.executor.attempts import EngineCaller, ToolCaller
 from helix.executor.calls import Call, Dispatcher, Outcome
 from helix.executor.engines.base import Capabilities, Message, Request
 from helix.executor.frame import Dataflow, Frame
+from helix.executor.gates import Gate
 from helix.executor.operators import Operator
 from helix.executor.places import Place
 from helix.executor.prompts import Prompt
@@ -34,6 +35,7 @@ class GenerateStep(Operator):
         "_capabilities",
         "_dispatcher",
         "_flow",
+        "_gates",
         "_lane",
         "_node",
         "_prompt",
@@ -56,8 +58,10 @@ class GenerateStep(Operator):
         caller: EngineCaller,
         report: StepReport,
         shorten: Shortener | None,
+        gates: tuple[Gate, ...] = (),
     ) -> None:
         super().__init__(index, place)
+        self._gates = gates
         self._node = node
         self._flow = flow
         self._dispatcher = dispatcher
@@ -108,6 +112,7 @@ class GenerateStep(Operator):
             make=lambda call: self._make(frame, request, call),
             settle=lambda outcome: settle(self._value(outcome, step, order)),
             wanted=lambda: not frame.scope.closed,
+            gates=self._gates,
         )
         outcome = self._dispatcher.submit(call)
         return PENDING if outcome is None else self._value(outcome, step, order)

@@ -10,6 +10,7 @@ from helix.optimizer.rules.fetch_known_results import fetch_known_results
 from helix.optimizer.rules.fold_constants import fold_constants
 from helix.optimizer.rules.hoist_invariants import hoist_invariants
 from helix.optimizer.rules.inline_text import inline_text
+from helix.optimizer.rules.insert_warmups import insert_warmups
 from helix.optimizer.rules.lay_out_prompts import lay_out_prompts
 from helix.optimizer.rules.merge_equal_steps import merge_equal_steps
 from helix.optimizer.rules.order_rows import order_rows
@@ -29,4 +30,5 @@ RULES: tuple[RuleFunction, ...] = (
     lay_out_prompts,  # after all that changes what prompts say
     order_rows,  # after the prompts are laid out: it groups the rows by what they begin with
     batch_point_lookups,  # after all that changes tool steps: it only marks them for the run
+    insert_warmups,  # after all that changes prompts: it only marks llm steps for the run
 )
