@@ -59,9 +59,15 @@ def run(
     engine: Any = None,
     folder: str | Path | None = None,
     settings: Mapping[str, Any] | None = None,
+    plain: bool = False,
     **options: Any,
 ) -> Ran:
-    """Runs a workflow, or the text of one, to its end; nothing may be left running behind it."""
+    """Runs a workflow, or the text of one, to its end; nothing may be left running behind it.
+
+    `rules` are those of the scripted engine; `plain` runs the plan as it is bound, without the optimizer's rules.
+    """
+    if plain:
+        options["rules"] = []
     made = engine or ScriptedEngine(rules, reply=reply, **(settings or {}))
     subject = helix.loads(workflow, folder=folder) if isinstance(workflow, str) else workflow
 

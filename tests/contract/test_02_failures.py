@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from running import Folder, inside, run, said_calls
+from running import Folder, run, said_calls
 
 TEXT = """workflow t(a: text)
 x = llm -> bool { user "x {{ a }}" }
@@ -161,11 +161,11 @@ def test_02_a_share_of_failed_rows_counts_input_rows_however_often_each_is_sprea
     assert stopped == "1 row failed, more than the 0.9 (9%) allowed"
 
 
-def test_02_attempts_from_the_command_line(folder: Folder) -> None:
+def test_02_attempts_from_the_command_line(folder: Folder, quick: Any) -> None:
     folder.workflow(ONE)
     folder.rows({"a": "good"}, {"a": "bad"}, {"a": "fine"})
     folder.rules({"contains": "bad", "error": "malformed", "message": "half a reply"}, {"reply": "r"})
-    done = folder.run("-o", "out.jsonl", "--attempts", "2")
+    done = quick("-o", "out.jsonl", "--attempts", "2")
     assert done.returncode == 3
     assert said_calls(done.stderr) == 4
     assert "row 1, step x: engine: half a reply" in done.stderr
@@ -185,13 +185,10 @@ def test_02_max_failed_from_the_command_line(folder: Folder) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["-1", "abc", "nan", "101%", "inf", "%"])
-def test_02_a_max_failed_that_is_none_is_refused(
-    folder: Folder, wrong: str, monkeypatch: pytest.MonkeyPatch, capfd: Any
-) -> None:
+def test_02_a_max_failed_that_is_none_is_refused(folder: Folder, quick: Any, wrong: str) -> None:
     folder.workflow(ONE)
     folder.rows(*MANY)
-    arguments = folder.arguments("-o", "out.jsonl", "--max-failed", wrong)
-    done = inside(*arguments, cwd=folder.path, monkeypatch=monkeypatch, capfd=capfd)
+    done = quick("-o", "out.jsonl", "--max-failed", wrong)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("error: ")
     assert folder.names == ["rows.jsonl", "w.helix"]

@@ -12,7 +12,8 @@ ROWS = [{"a": word} for word in ("red", "blue", "red", "red", "blue", "green")]
 
 
 def test_04_equal_calls_are_made_once_across_rows_and_steps() -> None:
-    ran = run(TEXT, ROWS)
+    assert run(TEXT, ROWS).engine.calls == 3
+    ran = run(TEXT, ROWS, plain=True)
     assert ran.engine.calls == 3
     assert ran.report.merged == 9
     assert sorted(request.messages[0].content for request in ran.engine.requests) == [
@@ -51,6 +52,10 @@ def test_04_from_the_command_line(folder: Folder) -> None:
     folder.rows(*ROWS)
     done = folder.run("-o", "out.jsonl")
     assert done.returncode == 0
+    assert said_calls(done.stderr) == 3
+    # The plan has one step for both; what is left to merge are equal rows.
+    assert "3 more merged with equal ones" in done.stderr
+    done = folder.run("-o", "out.jsonl", "--rules", "none")
     assert said_calls(done.stderr) == 3
     assert "9 more merged with equal ones" in done.stderr
     merged = (folder.path / "out.jsonl").read_bytes()

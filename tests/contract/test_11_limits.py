@@ -41,10 +41,10 @@ def test_11_a_refusal_is_one_message_exit_2_and_no_output(ready: Folder, status:
     assert ready.names == ["replies.toml", "rows.jsonl", "w.helix"]
 
 
-def test_11_a_refusal_leaves_an_older_output_alone(ready: Folder) -> None:
+def test_11_a_refusal_leaves_an_older_output_alone(ready: Folder, quick: Any) -> None:
     ready.write("out.jsonl", "before\n")
     ready.rules({"error": 403})
-    assert ready.run("-o", "out.jsonl").returncode == 2
+    assert quick("-o", "out.jsonl").returncode == 2
     assert (ready.path / "out.jsonl").read_text() == "before\n"
 
 
@@ -55,9 +55,9 @@ def test_11_a_refusal_over_many_rows_does_not_read_them_all(ready: Folder) -> No
     assert (done.returncode, done.stdout.count("\n") < 500) == (2, True)
 
 
-def test_11_what_was_done_before_a_refusal_is_kept_with_exit_3(ready: Folder) -> None:
+def test_11_what_was_done_before_a_refusal_is_kept_with_exit_3(ready: Folder, quick: Any) -> None:
     ready.rules({"call": [1, 2], "reply": "r"}, {"error": 403, "message": "no more"})
-    done = ready.run("-o", "out.jsonl", "-c", "1")
+    done = quick("-o", "out.jsonl", "-c", "1")
     assert done.returncode == 3
     assert kinds(ready) == [None, None, "engine", *["not_started"] * 17]
     assert "stopped early: no more" in done.stderr
@@ -94,15 +94,15 @@ def test_11_times_that_are_none_are_refused(ready: Folder, option: str, value: s
     assert done.stderr.startswith("error: ")
 
 
-def test_11_budgets_of_calls_and_tokens(ready: Folder) -> None:
+def test_11_budgets_of_calls_and_tokens(ready: Folder, quick: Any) -> None:
     ready.rules({"reply": "four letters x"})
-    done = ready.run("-o", "out.jsonl", "--max-calls", "5")
+    done = quick("-o", "out.jsonl", "--max-calls", "5")
     assert done.returncode == 3
     assert said_calls(done.stderr) == 5
     assert kinds(ready).count(None) == 5
     assert set(kinds(ready)[5:]) == {"limit"}
     assert "stopped early: the budget of 5 calls is used up" in done.stderr
-    done = ready.run("-o", "out.jsonl", "--max-tokens", "20", "-c", "1")
+    done = quick("-o", "out.jsonl", "--max-tokens", "20", "-c", "1")
     assert done.returncode == 3
     assert "stopped early: the budget of 20 tokens is used up" in done.stderr
     assert said_calls(done.stderr) == kinds(ready).count(None) == 4

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.feather as feather
 import pyarrow.parquet as parquet
 import pytest
-from running import Folder, inside, jsonl, lines, said_calls
+from running import Folder, jsonl, lines, said_calls
 
 ECHO = 'workflow t(id: text, n: int, note: text? = "none")\nx = llm { user "{{ id }}|{{ n }}|{{ note }}" }\n'
 TEXT = ECHO + "output id, n, note, x"
@@ -76,11 +76,11 @@ def test_14_every_format_in_and_out_with_hard_cells(folder: Folder, source: str,
     assert read(folder, target) == EXPECTED
 
 
-def test_14_a_byte_order_mark_is_dropped_and_crlf_kept_where_it_belongs(folder: Folder) -> None:
+def test_14_a_byte_order_mark_is_dropped_and_crlf_kept_where_it_belongs(folder: Folder, quick: Any) -> None:
     folder.workflow(TEXT)
     folder.rules(RULES)
     folder.write("in.csv", '\ufeffid,n,note\r\n007,1,"a\r\nb"\r\n010,2,\r\n'.encode())
-    done = folder.run("-o", "out.jsonl", source="in.csv")
+    done = quick("-o", "out.jsonl", source="in.csv")
     assert done.returncode == 0, done.stderr
     assert [(row["id"], row["note"]) for row in folder.read()] == [("007", "a\r\nb"), ("010", "none")]
 
@@ -105,14 +105,14 @@ def test_14_a_malformed_record_stops_before_any_call_and_says_where(folder: Fold
     assert "line 2, column" in rows[1]["_error"]["message"]
 
 
-def test_14_rows_that_cannot_be_used_are_counted_before_the_first_call(folder: Folder) -> None:
+def test_14_rows_that_cannot_be_used_are_counted_before_the_first_call(folder: Folder, quick: Any) -> None:
     folder.workflow(TEXT)
     folder.rules(RULES)
     folder.write(
         "rows.jsonl",
         jsonl([{"id": "a", "n": 1}, {"n": 2}, {"id": None, "n": 3}, {"id": " ", "n": 4}, {"id": "e", "n": "five"}]),
     )
-    done = folder.run("-o", "out.jsonl", "--max-calls", "0")
+    done = quick("-o", "out.jsonl", "--max-calls", "0")
     assert done.returncode == 3
     counted = done.stderr.split("row 0", 1)[0]
     assert "4 of 5 rows cannot be used and will not be called:" in counted
@@ -127,10 +127,10 @@ def test_14_rows_that_cannot_be_used_are_counted_before_the_first_call(folder: F
     ]
 
 
-def test_14_a_column_that_no_row_has_is_told_before_any_call(folder: Folder) -> None:
+def test_14_a_column_that_no_row_has_is_told_before_any_call(folder: Folder, quick: Any) -> None:
     folder.workflow(TEXT)
     folder.write("rows.jsonl", jsonl([{"ident": "a", "n": 1}]))
-    done = folder.run("-o", "out.jsonl")
+    done = quick("-o", "out.jsonl")
     assert done.returncode == 2
     assert "column `id`, which the workflow needs, is not in the table" in done.stderr
     assert "out.jsonl" not in folder.names
@@ -140,12 +140,11 @@ def test_14_a_column_that_no_row_has_is_told_before_any_call(folder: Folder) -> 
     ("name", "content"), [("in.jsonl", b""), ("in.csv", b"id,n,note\n"), ("in.csv", b""), ("in.json", b"[]")]
 )
 def test_14_an_empty_file_gives_an_empty_output_and_exit_0(
-    folder: Folder, name: str, content: bytes, monkeypatch: pytest.MonkeyPatch, capfd: Any
+    folder: Folder, quick: Any, name: str, content: bytes
 ) -> None:
     folder.workflow(TEXT)
     folder.write(name, content)
-    arguments = folder.arguments("-o", "out.jsonl", source=name)
-    done = inside(*arguments, cwd=folder.path, monkeypatch=monkeypatch, capfd=capfd)
+    done = quick("-o", "out.jsonl", source=name)
     assert done.returncode == 0, done.stderr
     assert folder.read() == []
     assert said_calls(done.stderr) == 0
@@ -166,21 +165,21 @@ def test_14_an_empty_table_of_each_format_can_be_read_back(folder: Folder) -> No
     assert read(folder, "out.arrow") == read(folder, "out.jsonl") == []
 
 
-def test_14_limit_reads_the_first_rows_only(folder: Folder) -> None:
+def test_14_limit_reads_the_first_rows_only(folder: Folder, quick: Any) -> None:
     folder.workflow(TEXT)
     folder.write("rows.jsonl", '{"id": "a", "n": 1}\n{"id": "b", "n": 2}\nbroken\n')
-    done = folder.run("-o", "out.jsonl", "--limit", "2")
+    done = quick("-o", "out.jsonl", "--limit", "2")
     assert done.returncode == 0
     assert len(folder.read()) == 2
 
 
-def test_15_values_render_as_they_are_and_unicode_is_left_alone(folder: Folder) -> None:
+def test_15_values_render_as_they_are_and_unicode_is_left_alone(folder: Folder, quick: Any) -> None:
     folder.workflow('workflow t(v: json, s: text)\nx = llm { user "<{{ v }}|{{ s }}>" }\noutput v, x')
     folder.rules(RULES)
     composed, decomposed = "é", "e\u0301"
     values: list[Any] = [None, False, 0, 1.50, "007", [1, "a"], {"b": 1, "a": None}, 12345678901234567890]
     folder.rows(*({"v": value, "s": composed if place % 2 else decomposed} for place, value in enumerate(values)))
-    assert folder.run("-o", "out.jsonl").returncode == 0
+    assert quick("-o", "out.jsonl").returncode == 0
     rendered = ["", "false", "0", "1.5", "007", '[1,"a"]', '{"a":null,"b":1}', "12345678901234567890"]
     assert [(row["v"], row["x"]) for row in folder.read()] == [
         (value, f"<<{text}|{composed if place % 2 else decomposed}>>")

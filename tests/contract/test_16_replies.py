@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from running import Folder, run, said_calls
 
 TEXT = """workflow t(a: text)
@@ -35,7 +37,7 @@ def test_16_labels_fences_prose_and_a_re_ask(folder: Folder) -> None:
     ]
 
 
-def test_16_a_wrong_type_is_told_by_its_json_pointer(folder: Folder) -> None:
+def test_16_a_wrong_type_is_told_by_its_json_pointer(folder: Folder, quick: Any) -> None:
     folder.workflow(
         "workflow t(a: text)\nr = llm(reask: 0) -> { items: list[{ n: int }], note: text? } {\n"
         '  user "{{ a }}"\n}\noutput r'
@@ -46,7 +48,7 @@ def test_16_a_wrong_type_is_told_by_its_json_pointer(folder: Folder) -> None:
         {"contains": "deep", "reply": '{"items": [{"n": 1}, {"n": "2"}]}'},
         {"contains": "part", "reply": '{"note": "no items"}'},
     )
-    done = folder.run("-o", "out.jsonl")
+    done = quick("-o", "out.jsonl")
     assert done.returncode == 3
     rows = folder.read()
     assert rows[0]["r"] == {"items": [{"n": 1}], "note": None}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from typing import Any
 
 from running import Folder
 
@@ -47,7 +48,7 @@ def test_17_tools_load_only_from_beside_the_workflow(folder: Folder) -> None:
     assert folder.run("-o", "out.jsonl").returncode == 0
 
 
-def test_17_sql_is_read_only(folder: Folder) -> None:
+def test_17_sql_is_read_only(folder: Folder, quick: Any) -> None:
     connection = sqlite3.connect(folder.path / "shop.db")
     connection.executescript("CREATE TABLE t (a); INSERT INTO t VALUES (1);")
     connection.close()
@@ -56,7 +57,7 @@ def test_17_sql_is_read_only(folder: Folder) -> None:
         'workflow t(q: text)\ntool ask(query: text) -> table from sql "sqlite:shop.db"\nr = ask(q)\noutput r'
     )
     folder.rows({"q": "SELECT a FROM t"}, {"q": "DELETE FROM t"}, {"q": "SELECT 1; DROP TABLE t"})
-    done = folder.run("-o", "out.jsonl")
+    done = quick("-o", "out.jsonl")
     assert done.returncode == 3
     rows = folder.read()
     assert rows[0]["r"] == [{"a": 1}]
@@ -67,14 +68,14 @@ def test_17_sql_is_read_only(folder: Folder) -> None:
     assert (folder.path / "shop.db").read_bytes() == before
 
 
-def test_18_a_secret_in_a_workflow_is_refused_and_one_in_an_address_is_not_shown(folder: Folder) -> None:
+def test_18_a_secret_in_a_workflow_is_refused_and_one_in_an_address_is_not_shown(folder: Folder, quick: Any) -> None:
     folder.workflow('workflow t(a: text)\nmodel m { api_key: "s3cret" }\nx = llm m { user "{{ a }}" }\noutput x')
     folder.rows({"a": "v"})
-    done = folder.run("-o", "out.jsonl")
+    done = quick("-o", "out.jsonl")
     assert done.returncode == 2
     assert "a secret does not belong" in done.stderr
     folder.workflow('workflow t(a: text)\nx = llm { user "{{ a }}" }\noutput x')
-    done = folder.run("-o", "out.jsonl", engine="http://user:s3cret@127.0.0.1:9/v1")
+    done = quick("-o", "out.jsonl", engine="http://user:s3cret@127.0.0.1:9/v1")
     assert done.returncode == 2
     assert "s3cret" not in done.stdout + done.stderr
 

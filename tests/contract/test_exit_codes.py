@@ -72,18 +72,18 @@ def test_2_what_is_wrong_before_anything_is_done(
     assert ready.names == ["rows.jsonl", "w.helix"]
 
 
-def test_3_some_rows_failed(ready: Folder) -> None:
+def test_3_some_rows_failed(ready: Folder, quick: Any) -> None:
     ready.rules({"contains": "w", "error": 400, "message": "no"}, {"reply": "r"})
-    done = ready.run("-o", "out.jsonl")
+    done = quick("-o", "out.jsonl")
     assert done.returncode == 3
     assert done.stderr.splitlines()[0] == "row 1, step x: engine: no"
     assert "2 rows, 1 failed, 2 calls" in done.stderr
 
 
-def test_3_many_failed_rows_are_told_in_short(ready: Folder) -> None:
+def test_3_many_failed_rows_are_told_in_short(ready: Folder, quick: Any) -> None:
     ready.rows(*({"a": str(number)} for number in range(40)))
     ready.rules({"error": 400, "message": "no \u001b[2J\u0007"})
-    done = ready.run("-o", "out.jsonl")
+    done = quick("-o", "out.jsonl")
     assert done.stderr.count("step x: engine: no ?[2J?") == 5
     assert "... 40 rows failed in all; `_error` in the result says why" in done.stderr
     assert "\x1b" not in done.stderr
