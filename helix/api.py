@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from helix.optimizer.cost import Prices
     from helix.syntax import Workflow as Syntax
 
+# Rules by which equal calls become one: what `--no-merge` asks to leave.
+_MERGING = ("merge_equal_steps", "hoist_invariants")
 _Made = TypeVar("_Made")
 _SUFFIXES = (".helix",)
 
@@ -168,6 +170,8 @@ async def arun(
     settings: RunSettings | None = None,
     input_format: str | None = None,
     output_format: str | None = None,
+    rules: Iterable[str] | None = None,
+    without: Iterable[str] = (),
     quiet: bool = True,
     **options: Any,
 ) -> RunResult:
@@ -176,7 +180,8 @@ async def arun(
     `rows` is a path, `-` for standard input, an iterable of dicts, an Arrow table or a DataFrame; a workflow without
     inputs may leave it out and runs once. With `output`, a path, the result is written there, else kept in memory.
     `engine` is an address (the embedded engine by default) or an engine; `model` is the model for every llm step. They
-    override what the workflow says. `set` gives constants other values. `settings` or its fields as `options`
+    override what the workflow says. `set` gives constants other values. `rules` are the optimizer's by name (all exact
+    ones by default, `[]` for none), less those in `without`; the result is the same whichever run. `settings` or its fields as `options`
     (`concurrency`, `call_timeout`, `max_failed`, ...) say how the run behaves.
 
     Raises SourceErrors, InputError, OptionError and EngineError before the first call; what happens to rows afterwards
@@ -193,6 +198,8 @@ async def arun(
         settings=_settings(settings, options),
         input_format=input_format,
         output_format=output_format,
+        rules=rules,
+        without=without,
         quiet=quiet,
     )
     return await prepared.run()
@@ -215,11 +222,17 @@ class Prepared:
         input_format: str | None,
         output_format: str | None,
         quiet: bool,
+        rules: Iterable[str] | None = None,
+        without: Iterable[str] = (),
     ) -> None:
         from helix.executor.tables import open_rows
+        from helix.optimizer.driver import choose_rules, optimize
 
         self.settings = settings
         self.bound = check(workflow, set=set)
+        if not settings.merge:
+            without = (*without, *_MERGING)
+        self.plan = optimize(self.bound.plan, rules=choose_rules(rules, without)).plan
         self._workflow = workflow
         self._engine = engine
         self._model = model
@@ -233,7 +246,9 @@ class Prepared:
             rows = [{}]
         elif rows is None:
             names = ", ".join(column.name for column in columns)
-            raise OptionError(f"the workflow `{workflow.name}` has inputs ({names}), but no rows were given (`--input`)")
+            raise OptionError(
+                f"the workflow `{workflow.name}` has inputs ({names}), but no rows were given (`--input`)"
+            )
         self.source: RowSource = open_rows(
             rows, columns, format=input_format, on_bad_row=settings.on_bad_row, limit=settings.limit
         )
@@ -261,13 +276,13 @@ class Prepared:
         sink: Any = None
         try:
             self.scan()
-            columns = tuple((name, value.type) for name, value in self.bound.plan.sink.columns)
+            columns = tuple((name, value.type) for name, value in self.plan.sink.columns)
             if self._output is None:
                 sink = MemorySink(columns)
             else:
                 sink = open_sink(self._output, columns, format=self._output_format)
             self.active = active = Run(
-                self.bound.plan,
+                self.plan,
                 self.source,
                 sink,
                 self.settings,

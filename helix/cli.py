@@ -238,6 +238,8 @@ def explain(file: str, constants: tuple[str, ...], **options: Any) -> int:
 @click.option("--max-calls", type=int, metavar="N", help="Stop after so many calls.")
 @click.option("--max-tokens", type=int, metavar="N", help="Stop after so many tokens, prompts and replies together.")
 @click.option("--no-merge", is_flag=True, help="Make equal calls again instead of once.")
+@click.option("--rules", metavar="A,B", help="Apply only these rules to the plan; `none` is no rule at all.")
+@click.option("--without", metavar="A,B", help="Leave these rules out.")
 @click.option("--quiet", "-q", is_flag=True, help="Say nothing but errors.")
 def run(file: str, source: str | None, target: str, constants: tuple[str, ...], quiet: bool, **options: Any) -> int:
     """Run a workflow over a table.

@@ -36,6 +36,8 @@ def run_command(
     run_timeout: str | None,
     max_failed: str | None,
     no_merge: bool,
+    rules: str | None,
+    without: str | None,
     **settings: Any,
 ) -> int:
     """Runs a workflow and gives the exit code. Raises HelixError for what is wrong before the first call."""
@@ -59,6 +61,8 @@ def run_command(
         input_format=input_format,
         output_format=output_format,
         quiet=quiet,
+        rules=rule_names(rules),
+        without=rule_names(without) or (),
     )
     speaker = _Speaker(quiet)
     if not quiet:
@@ -174,6 +178,13 @@ class _Speaker:
             parts.append(f"{tokens[0]:,} prompt tokens" + (f" ({cached:,} cached)" if cached else ""))
             parts.append(f"{tokens[1]:,} generated")
         self.say(f"{', '.join(parts)} in {report.seconds:.1f} s")
+
+
+def rule_names(given: str | None) -> list[str] | None:
+    """The names in `--rules` and `--without`; `none` is no rule at all, None that the option was not given."""
+    if given is None or given == "none":
+        return None if given is None else []
+    return [name.strip() for name in given.split(",") if name.strip()]
 
 
 def _failures(text: str | None) -> tuple[float | None, bool]:

@@ -11,6 +11,7 @@ from helix.canonical import canonical_text
 from helix.executor.engines.base import Message, Request
 from helix.functions import ExpressionError
 from helix.logical import Generate
+from helix.places import static_name
 from helix.types import JSON, TEXT, Optional, Type, found, json_schema
 
 ROLES = ("system", "user", "assistant", "tool")
@@ -32,7 +33,7 @@ class Prompt:
             "extra": tuple((name, json.loads(text)) for name, text in options.extra),
             "schema": reply_schema(node.returns),
         }
-        self._step = node.step
+        self._step = static_name(node.step)
         identity = {name: value for name, value in self._sampling.items() if value is not None}
         # What decides whether a call fails belongs to it too: else it would depend on timing whose failure is shared.
         patience = [node.attempts, node.timeout, node.reask]

@@ -105,8 +105,10 @@ def _skipped(leaving: Leaving) -> list[str]:
     skipped: dict[str, None] = {}
     for program, frame in leaving.frames:
         if frame.tainted:
-            for name, slot in program.steps:
+            for step, slot in program.steps:
                 value = frame.values[slot]
+                # The copies of an unrolled loop go by the name of the loop, as its items do where it is not unrolled.
+                name = step.partition("[")[0]
                 if value.__class__ is Failure and not _is_own(value.step, name):
                     skipped[name] = None
     return list(skipped)

@@ -119,11 +119,11 @@ def test_static_prompts_run_on_the_level_where_they_stand() -> None:
         'one = llm { user "static" }\nspread xs as x\ntwo = llm { user "static" }\n'
         'sort by n\nthree = llm { user "static" }\noutput one, two, three'
     )
-    ran = rows_of(text, ROW, ROW)
+    ran = rows_of(text, ROW, ROW, plain=True)
     assert len(ran.rows) == 4
     assert ran.engine.calls == 1
     assert ran.report.merged == 2 + 4 + 4 - 1
-    assert rows_of(text, ROW, ROW, merge=False).engine.calls == 10
+    assert rows_of(text, ROW, ROW, merge=False, plain=True).engine.calls == 10
 
 
 def test_constants_and_static_prompts_stand_after_a_group() -> None:

@@ -16,8 +16,8 @@ def requests(body: str, row: dict[str, Any], params: str = "a: text", **options:
     return found
 
 
-def messages(body: str, row: dict[str, Any], params: str = "a: text") -> list[tuple[str, str]]:
-    (request,) = requests(body, row, params)
+def messages(body: str, row: dict[str, Any], params: str = "a: text", **options: Any) -> list[tuple[str, str]]:
+    (request,) = requests(body, row, params, **options)
     return [(message.role, message.content) for message in request.messages]
 
 
@@ -59,7 +59,9 @@ def test_history_that_is_none_is_the_rows_error(turns: Any, message: str) -> Non
 
 def test_unordered_parts_are_one_message_in_the_written_order() -> None:
     body = 'x = llm { user unordered { part "one {{ a }}" part "two" part "three" } }'
-    assert messages(body, {"a": "v"}) == [("user", "one v\n\ntwo\n\nthree")]
+    assert messages(body, {"a": "v"}, plain=True) == [("user", "one v\n\ntwo\n\nthree")]
+    # With the optimizer what changes from row to row comes last.
+    assert messages(body, {"a": "v"}) == [("user", "two\n\nthree\n\none v")]
 
 
 HARD = '{"a": {"b": 1}} %s ${HOME} --- <|im_start|> \\n ไทย 👩\u200d🚀 {{ a }} {% x %} "q" \'s\''

@@ -106,7 +106,7 @@ def test_merging_can_be_switched_off() -> None:
 
 def test_a_merged_failure_is_each_readers_own() -> None:
     text = 'workflow t(a: text)\nx = llm { user "{{ a }}" }\ny = llm { user "{{ a }}" }\noutput x, y'
-    ran = run(text, [{"a": "v"}, {"a": "v"}], rules=[{"error": 400}])
+    ran = run(text, [{"a": "v"}, {"a": "v"}], rules=[{"error": 400}], plain=True)
     assert ran.engine.calls == 1
     assert ran.errors == [("engine", "x"), ("engine", "x")]
     assert ran.rows[0]["_error"]["skipped"] == []

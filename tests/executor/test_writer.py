@@ -54,7 +54,8 @@ def test_of_two_failures_of_a_row_the_first_in_the_workflow_is_its_error() -> No
 
 
 def test_a_step_that_no_column_needs_fails_without_the_row() -> None:
-    ran = run(HEAD + 'x = llm { user "{{ b }}" }\noutput a', [{"a": 1, "b": "v"}], rules=[{"error": 400}])
+    text = HEAD + 'x = llm { user "{{ b }}" }\noutput a'
+    ran = run(text, [{"a": 1, "b": "v"}], rules=[{"error": 400}], plain=True)
     assert ran.errors == [None]
     assert ran.report.steps["x"].failed == 1
 
