@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from helix.errors import InputError, OptionError, near_match
+from helix.errors import EngineError, InputError, OptionError, near_match
 from helix.logical import Generate, every_node
 from helix.results import RunReport, RunResult
 
@@ -181,11 +181,11 @@ async def arun(
     inputs may leave it out and runs once. With `output`, a path, the result is written there, else kept in memory.
     `engine` is an address (the embedded engine by default) or an engine; `model` is the model for every llm step. They
     override what the workflow says. `set` gives constants other values. `rules` are the optimizer's by name (all exact
-    ones by default, `[]` for none), less those in `without`; the result is the same whichever run. `settings` or its fields as `options`
-    (`concurrency`, `call_timeout`, `max_failed`, ...) say how the run behaves.
+    ones by default, `[]` for none), less those in `without`; the result is the same whichever run. `settings` or its
+    fields as `options` (`concurrency`, `call_timeout`, `max_failed`, ...) say how the run behaves.
 
-    Raises SourceErrors, InputError, OptionError and EngineError before the first call; what happens to rows afterwards
-    is in the rows and the report.
+    Raises SourceErrors, InputError, OptionError and EngineError before the first call, and EngineError where the engine
+    refuses the first call so that no other can succeed; what happens to rows is in the rows and the report.
     """
     prepared = Prepared(
         workflow,
@@ -202,7 +202,10 @@ async def arun(
         without=without,
         quiet=quiet,
     )
-    return await prepared.run()
+    result = await prepared.run()
+    if result.report.nothing_done:
+        raise EngineError(result.report.stopped or "the engine refused every call", fatal=True)
+    return result
 
 
 class Prepared:
@@ -330,6 +333,10 @@ class Prepared:
             sink.commit()
             return
         assert self._output is not None
+        if not sink.written:
+            sink.abort()
+            self.partial = "no row was finished"
+            return
         path = partial_path(self._output)
         sink.keep_partial(path)
         self.partial = f"the {sink.written} finished rows are in {path}"

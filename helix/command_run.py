@@ -159,11 +159,8 @@ class _Speaker:
             self.say(f"traceback of step {step}:\n{trace.rstrip()}")
         for note in report.notes:
             self.say(f"note: {note}")
-        for step, figures in report.steps.items():
-            if figures.truncated_prompts:
-                self.say(f"note: {count(figures.truncated_prompts, 'prompt')} of step {step} cut to fit the model")
-            if figures.cut_replies:
-                self.say(f"note: {count(figures.cut_replies, 'text')} of step {step} ended at max_tokens")
+        self._counted(report, "truncated_prompts", "prompt", "cut to fit the model")
+        self._counted(report, "cut_replies", "text", "ended at max_tokens")
         if report.stopped is not None:
             self.say(f"stopped early: {report.stopped}", always=report.fatal)
         parts = [count(report.output_rows, "row")]
@@ -175,9 +172,18 @@ class _Speaker:
         tokens = report.total("prompt_tokens"), report.total("completion_tokens")
         if any(tokens):
             cached = report.total("cached_tokens")
-            parts.append(f"{tokens[0]:,} prompt tokens" + (f" ({cached:,} cached)" if cached else ""))
+            parts.append(count(tokens[0], "prompt token") + (f" ({cached:,} cached)" if cached else ""))
             parts.append(f"{tokens[1]:,} generated")
         self.say(f"{', '.join(parts)} in {report.seconds:.1f} s")
+
+    def _counted(self, report: RunReport, figure: str, noun: str, what: str) -> None:
+        """One note of something that happened at some steps."""
+        steps = {step: getattr(figures, figure) for step, figures in report.steps.items() if getattr(figures, figure)}
+        if not steps:
+            return
+        most = max(steps, key=lambda step: steps[step])
+        where = f"step {most}" if len(steps) == 1 else f"{len(steps)} steps, most of them of {most},"
+        self.say(f"note: {count(sum(steps.values()), noun)} of {where} {what}")
 
 
 def rule_names(given: str | None) -> list[str] | None:

@@ -113,7 +113,7 @@ def test_09_an_interrupt_does_not_wait_for_a_pause_or_a_back_off(ready: Folder) 
         process.send_signal(signal.SIGINT)
         code, _ = ended(process, 5)
     assert code == 130
-    assert ready.read("out.partial.jsonl") == []
+    assert "out.partial.jsonl" not in ready.names
 
 
 def test_09_an_interrupt_while_the_engine_starts_ends_it(folder: Folder, tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_09_an_interrupted_group_or_sort_writes_no_half_of_it(ready: Folder) -> 
         process.send_signal(signal.SIGINT)
         code, _ = ended(process, 10)
     assert code == 130
-    assert ready.read("out.partial.jsonl") == []
+    assert "out.partial.jsonl" not in ready.names
 
 
 def test_09_a_killed_run_leaves_the_output_alone_and_the_next_one_works(ready: Folder) -> None:
