@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import sys
+import time
 from typing import Any
 
 import click
@@ -16,7 +17,8 @@ from helix.dsl import Workflow
 from helix.errors import OptionError
 from helix.explain.explanation import Explanation
 from helix.explain.text import Stage
-from helix.progress import Progress
+from helix.progress import LINE_EVERY, count, say
+from helix.results import RunReport
 
 WELL, FAILED = 0, 3
 NARROWEST = 40
@@ -48,21 +50,20 @@ def explain_command(
     if analyze:
         engine = engine or os.environ.get("HELIX_ENGINE")
         model = model or os.environ.get("HELIX_MODEL")
-    with Progress(0, quiet=quiet or not analyze, bar=False) as progress:
-        made = api.explain(
-            workflow,
-            source,
-            set=constants,
-            rules=None if rules is None else [] if rules == "none" else _names(rules),
-            without=_names(without or ""),
-            prices=_prices(prices),
-            engine=engine,
-            model=model,
-            analyze=analyze,
-            quiet=quiet,
-            progress=progress.update if analyze else None,
-            **options,
-        )
+    made = api.explain(
+        workflow,
+        source,
+        set=constants,
+        rules=None if rules is None else [] if rules == "none" else _names(rules),
+        without=_names(without or ""),
+        prices=_prices(prices),
+        engine=engine,
+        model=model,
+        analyze=analyze,
+        quiet=quiet,
+        progress=None if quiet else _Told().update,
+        **options,
+    )
     _print(_shown(made, form, stage, width, verbose))
     measured = made.report.measured
     return FAILED if measured is not None and (measured.failed_rows or measured.stopped) else WELL
@@ -83,6 +84,22 @@ def _shown(made: Explanation, form: str, stage: Stage, width: int | None, verbos
         width = max(NARROWEST, shutil.get_terminal_size().columns)
     color = terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     return made.text(stage=stage, width=width, color=color, verbose=verbose)
+
+
+class _Told:
+    """Says now and then how far the run of `--analyze` is, on standard error."""
+
+    def __init__(self) -> None:
+        self._last: float | None = None
+
+    def update(self, report: RunReport) -> None:
+        """Hears of the run."""
+        now = time.monotonic()
+        if self._last is None:
+            self._last = now
+        elif now - self._last >= LINE_EVERY:
+            self._last = now
+            say(f"{count(report.done_rows, 'row')} done, {count(report.calls, 'call')}, {report.seconds:.0f} s")
 
 
 def _print(text: str) -> None:

@@ -124,8 +124,8 @@ class _Analyzed(Prepared):
         return (self._open_engine(nodes[0].model.engine), self._model or nodes[0].model.name) if nodes else None
 
     def use(self, plan: LogicalPlan) -> None:
-        """Runs this plan instead of the one that the workflow was bound to."""
-        self.bound = replace(self.bound, plan=plan)
+        """Runs this plan: the one that was explained."""
+        self.plan = plan
 
 
 # --- the tokenizer ------------------------------------------------------------------------------------------------

@@ -14,7 +14,9 @@ from helix.explain.report import ExplainReport, Measured, RuleFired, TableFacts
 from helix.explain.text import Stage
 from helix.plan_json import to_json
 
-FORMAT, VERSION = "helix-explain", 1
+FORMAT = "helix-explain"
+VERSION = 1
+_NOTHING = 1e-12
 _KEYS: dict[Stage, tuple[str, ...]] = {
     "logical": ("warnings", "logical"),
     "optimized": ("rules", "idle", "optimized"),
@@ -40,7 +42,16 @@ def report_json(report: ExplainReport, *, stage: Stage = "all") -> dict[str, Any
         "measured": None if report.measured is None else _measured(report.measured),
     }
     kept = ("format", "version", "workflow", *_KEYS.get(stage, tuple(made)))
-    return {key: value for key, value in made.items() if key in kept}
+    return {key: _tidied(value) for key, value in made.items() if key in kept}
+
+
+def _tidied(value: Any) -> Any:
+    """The value with estimates to twelve digits: what is beyond is the noise of adding up."""
+    if isinstance(value, float):
+        return float(f"{value:.12g}") if abs(value) > _NOTHING else 0.0
+    if isinstance(value, dict):
+        return {key: _tidied(item) for key, item in value.items()}
+    return [_tidied(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _rule(rule: RuleFired) -> dict[str, Any]:
@@ -52,12 +63,18 @@ def _rule(rule: RuleFired) -> dict[str, Any]:
         "lossy": rule.lossy,
         "times": rule.times,
         "changes": [
-            {"kind": change.kind, "steps": list(change.steps), "detail": change.detail, "text": change.text(None)}
+            {
+                "kind": change.kind,
+                "steps": list(change.steps),
+                "detail": change.detail,
+                "count": change.count,
+                "text": change.text(None),
+            }
             for change in rule.changes
         ],
         "before": asdict(rule.before),
         "after": asdict(rule.after),
-        "saves": list(savings(rule.before, rule.after)),
+        "saves": [saving.text for saving in savings(rule.before, rule.after)],
     }
 
 

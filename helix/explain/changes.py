@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from helix.logical import (
@@ -27,8 +27,10 @@ from helix.summary import summarize
 
 ChangeKind = Literal[
     "merged", "dropped", "added", "known", "unrolled", "hoisted", "later", "earlier", "filled", "laid_out", "reworded",
-    "leads", "grouped", "filters", "batched", "query", "branches", "operators",
+    "leads", "grouped", "filters", "batched", "query", "branches", "constants", "outputs", "operators",
 ]  # fmt: skip
+# What changes no call, no prompt and no row.
+COSMETIC: tuple[ChangeKind, ...] = ("branches", "constants", "outputs", "operators")
 
 _MOST_NAMES = 4
 _LOOPS = ("items", "rounds")
@@ -38,11 +40,11 @@ _SAID: dict[ChangeKind, str] = {
     "dropped": "drops {steps}",
     "added": "adds {steps}",
     "known": "takes {steps} from what is known already",
-    "unrolled": "lays out {detail}: {steps}",
+    "unrolled": "unrolls {detail} into {steps}",
     "hoisted": "takes {steps} out of {detail}",
     "later": "runs {steps} only after {detail}",
     "earlier": "runs {steps} before {detail}",
-    "filled": "puts values into the text of prompts: {steps}",
+    "filled": "spells out text in prompts: {steps}",
     "laid_out": "puts parts of prompts in another order: {steps}",
     "reworded": "rewrites prompts: {steps}",
     "leads": "lets the first call of {steps} go ahead",
@@ -50,22 +52,43 @@ _SAID: dict[ChangeKind, str] = {
     "filters": "{detail}",
     "batched": "answers several lookups of {steps} with one query",
     "query": "rewrites the SQL of {steps}",
-    "branches": "{detail}",
+    "branches": "takes away {count} branches",
+    "constants": "puts {count} constants where they are read",
+    "outputs": "drops outputs that nobody reads: {steps}",
     "operators": "{detail}",
+}
+_ONE: dict[ChangeKind, str] = {
+    "branches": "takes away a branch",
+    "constants": "puts a constant where it is read",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One thing that a rule did: to which steps, and to or with what (`detail`)."""
+    """One thing that a rule did: to which steps, to or with what (`detail`), or how many times (`count`)."""
 
     kind: ChangeKind
     steps: tuple[str, ...] = ()
     detail: str = ""
+    count: int = 0
 
     def text(self, most: int | None = _MOST_NAMES) -> str:
         """In words, with at most so many names (None: all)."""
-        return _SAID[self.kind].format(steps=listed(self.steps, most), detail=self.detail)
+        said = _SAID[self.kind].format(steps=listed(self.steps, most), detail=self.detail, count=self.count)
+        return _ONE.get(self.kind, said) if self.count == 1 else said
+
+
+def together(found: Iterable[Change]) -> tuple[Change, ...]:
+    """Changes of one kind told as one."""
+    made: dict[tuple[ChangeKind, str], Change] = {}
+    for each in found:
+        key = (each.kind, each.detail)
+        before = made.get(key)
+        if before is not None:
+            steps = tuple(dict.fromkeys((*before.steps, *each.steps)))
+            each = replace(each, steps=steps, count=before.count + each.count)
+        made[key] = each
+    return tuple(made.values())
 
 
 def listed(names: Sequence[str], most: int | None = _MOST_NAMES) -> str:
@@ -214,7 +237,7 @@ def _prompts(old: _View, new: _View) -> Iterator[Change]:
         kind: ChangeKind = "reworded"
         if sorted("".join(one)) == sorted("".join(other)):
             kind = "laid_out"
-        elif other.count("") < one.count(""):
+        elif len("".join(other)) > len("".join(one)):
             kind = "filled"
         steps[kind].setdefault(name)
     yield from (Change(kind=kind, steps=tuple(names)) for kind, names in steps.items() if names)
@@ -271,22 +294,19 @@ def _rows(before: LogicalPlan, after: LogicalPlan) -> Iterator[Change]:
         yield Change(kind="filters", detail="moves filters and limits over rows")
     branches = [sum(isinstance(node, Choose) for node in every_node(plan.sink)) for plan in (before, after)]
     if branches[1] < branches[0]:
-        fewer = branches[0] - branches[1]
-        yield Change(kind="branches", detail=f"takes away {fewer} branch{'es' * (fewer > 1)}")
+        yield Change(kind="branches", count=branches[0] - branches[1])
 
 
 def _operators(before: LogicalPlan, after: LogicalPlan) -> Change:
     """What is said where no call and no row is touched."""
     old, new = _Loose(before), _Loose(after)
-    said: list[str] = []
     if unread := old.outputs - new.outputs:
-        said.append(f"drops outputs that nobody reads: {listed(sorted(unread))}")
-    elif (fewer := old.counts["Const"] - new.counts["Const"]) > 0:
-        said.append(f"puts {fewer} constant{'s' * (fewer > 1)} where {'they are' if fewer > 1 else 'it is'} read")
-    others = {name: count for name, count in (old.counts - new.counts).items() if name != "Const"}
-    if others and not said:
-        said.append("drops " + ", ".join(f"{count} {name}" for name, count in sorted(others.items())))
-    return Change(kind="operators", detail="; ".join(said) or "writes expressions in another way")
+        return Change(kind="outputs", steps=tuple(sorted(unread)))
+    fewer = old.counts - new.counts
+    if fewer["Const"] > 0:
+        return Change(kind="constants", count=fewer["Const"])
+    names = ", ".join(f"{count} {name}" for name, count in sorted(fewer.items()))
+    return Change(kind="operators", detail=f"drops {names}" if names else "writes expressions in another way")
 
 
 class _Loose:

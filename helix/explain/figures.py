@@ -8,8 +8,11 @@ from math import floor, log10
 
 from helix.explain.report import ExplainReport, Totals
 from helix.optimizer.cost import Comparison, Cost
+from helix.optimizer.tokens import ESTIMATE
 
 ARROW = "→"
+# What a table that is no file is called.
+_NAMELESS = "the rows"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,22 +52,30 @@ def money(value: float) -> str:
     return f"{value:.{1 - floor(log10(value))}f}"
 
 
+def counted_rows(report: ExplainReport) -> str:
+    """How many rows the costs are of, and of which table where it has a name."""
+    rows = report.costs.optimized.rows
+    shown = f"{number(rows)} row{'' if rows == 1 else 's'}"
+    named = report.table is not None and report.table.name != _NAMELESS
+    return f"{shown} of {report.table.name}" if named and report.table is not None else shown
+
+
 def cost_title(report: ExplainReport) -> str:
     """What the costs are of."""
-    rows = report.costs.optimized.rows
     if report.table is None:
         return "Cost, estimated for one row"
-    return f"Cost, estimated for {number(rows)} {'row' if rows == 1 else 'rows'} of {report.table.name}"
+    return f"Cost, estimated for {counted_rows(report)}"
 
 
-def figures(costs: Comparison) -> tuple[Figure, ...]:
+def figures(report: ExplainReport) -> tuple[Figure, ...]:
     """The lines of a cost. What no estimate exists of is left out."""
-    return tuple(line for line in _lines(costs) if not line.nothing or line.name == "llm calls")
+    return tuple(line for line in _lines(report) if not line.nothing or line.name == "llm calls")
 
 
-def _lines(costs: Comparison) -> Iterator[Figure]:
+def _lines(report: ExplainReport) -> Iterator[Figure]:
+    costs = report.costs
     plain, better = costs.plain, costs.optimized
-    exact = " (exact)" if plain.exact and better.exact else ""
+    exact = " (exact)" if report.exact_prefixes else ""
     yield _line("llm calls", costs, lambda cost: cost.calls, number)
     yield _line("equal calls made once", costs, lambda cost: cost.merged, number, saves=False)
     yield _line("tool calls", costs, lambda cost: cost.tool_calls, number)
@@ -88,14 +99,16 @@ def _line(
     return Figure(name=name, plain=show(before), optimized=show(after), saving=saving)
 
 
-def notes(costs: Comparison) -> tuple[str, ...]:
+def notes(report: ExplainReport) -> tuple[str, ...]:
     """What the figures rest on."""
+    better, plain = report.costs.optimized, report.costs.plain
     ways = {
-        "tokens": "prefixes are compared token by token",
+        "tokens": "prefixes are compared token by token" if report.token_ids else "prefixes are compared byte by byte",
         "values": "prefixes are compared value by value",
         "statistics": "",
     }
-    made = [ways[costs.optimized.p_min_kind], *costs.optimized.notes, *costs.plain.notes]
+    counted = "" if better.tokenizer == ESTIMATE.name else f"tokens are counted by {better.tokenizer}"
+    made = [ways[better.p_min_kind], counted, *better.notes, *plain.notes]
     return tuple(dict.fromkeys(note for note in made if note))
 
 
@@ -108,11 +121,20 @@ _TOTALS = (
 )
 
 
-def savings(before: Totals, after: Totals) -> tuple[str, ...]:
-    """The figures that differ, as `llm calls 3 → 2`."""
-    made: list[str] = []
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saving:
+    """A figure that a rule changed, as `llm calls 3 → 2`, and whether there is less of it."""
+
+    text: str
+    less: bool
+
+
+def savings(before: Totals, after: Totals) -> tuple[Saving, ...]:
+    """The figures that a rule changed. Tokens are estimates: they have to differ by more than one in a hundred."""
+    made: list[Saving] = []
     for name, said in _TOTALS:
         old, new = getattr(before, name), getattr(after, name)
-        if abs(old - new) > max(0.05, 1e-6 * old):
-            made.append(f"{said} {number(old)} {ARROW} {number(new)}")
+        least = 0.01 * old if name.endswith("tokens") else 1e-6 * old
+        if abs(old - new) > max(0.05, least):
+            made.append(Saving(text=f"{said} {number(old)} {ARROW} {number(new)}", less=new < old))
     return tuple(made)

@@ -186,10 +186,14 @@ class _Drawer:
             kind, about = "known", "known already"
         box = self._box(kind, (node.step, about.strip()), frame)
         self._flow(known, (read for read in node.inputs if isinstance(read, Value)), box)
-        rows = node.rows
-        if not isinstance(rows, Scan | Parameters):
-            self._link(known[rows.id], box, order=True)
+        self._after(node.rows, known, (box,))
         return box
+
+    def _after(self, rows: Relation, known: Mapping[str, Origins], boxes: Iterable[str]) -> None:
+        """Steps that run over rows which a filter has left come after that filter."""
+        if not isinstance(rows, Scan | Parameters):
+            for box in boxes:
+                self._link(known[rows.id], box, order=True)
 
     # --- sub-plans ---
 
@@ -215,18 +219,21 @@ class _Drawer:
         item = node.body.parameters.columns[0][0]
         over = known[node.over.id]
         given = {item: over, **self._captures(node, known)}
-        results, _ = self._body(node.body, f"for {item} in {labels.text(node.over)}", given, frame)
+        results, boxes = self._body(node.body, f"for {item} in {labels.text(node.over)}", given, frame)
+        self._after(node.rows, known, boxes)
         return tuple(dict.fromkeys((*results["yield"], *over))) if not results["yield"] else results["yield"]
 
     def _choose(self, node: Choose, labels: Labels, known: dict[str, Origins], frame: str) -> None:
         condition = _condition(node.condition, labels)
         given = self._captures(node, known)
         arms: list[dict[str, Origins]] = []
-        for title, body in ((f"if {condition}", node.then), (f"if not {condition}", node.otherwise)):
+        negated = f"({condition})" if " " in condition else condition
+        for title, body in ((f"if {condition}", node.then), (f"if not {negated}", node.otherwise)):
             results, boxes = self._body(body, title, given, frame)
             arms.append(results)
             for box in boxes:
                 self._link(known[node.condition.id], box, order=True)
+            self._after(node.rows, known, boxes)
         for name in arms[0]:
             found = tuple(dict.fromkeys((*arms[0][name], *arms[1].get(name, ()))))
             known[f"{node.id}.{name}"] = found or known[node.condition.id]
@@ -235,6 +242,7 @@ class _Drawer:
         given = self._captures(node, known)
         given |= {name: known[value.id] for name, value in node.carried}
         results, boxes = self._body(node.body, f"repeat up to {node.times}", given, frame)
+        self._after(node.rows, known, boxes)
         inside = set(boxes)
         carried = {name for name, _ in node.carried}
         names = {name: results[name] for name in carried if name in results}

@@ -10,7 +10,7 @@ from functools import cache
 from html import escape
 from pathlib import Path
 
-from helix.explain.figures import Figure, cost_title, figures, notes, number, savings, seconds
+from helix.explain.figures import Figure, cost_title, counted_rows, figures, notes, number, savings, seconds
 from helix.explain.html_plan import plan_columns
 from helix.explain.html_tree import tree_outline
 from helix.explain.report import ExplainReport, Measured, RuleFired
@@ -76,8 +76,8 @@ def _listed(items: Iterable[str], kind: str) -> str:
 
 
 def _header(report: ExplainReport) -> str:
-    of = "one row" if report.table is None else f"{number(report.costs.optimized.rows)} rows of {report.table.name}"
-    tiles = "".join(_tile(figure) for figure in figures(report.costs) if figure.name in _TILES and not figure.nothing)
+    of = "one row" if report.table is None else counted_rows(report)
+    tiles = "".join(_tile(figure) for figure in figures(report) if figure.name in _TILES and not figure.nothing)
     about = f"What will be asked of engines and tools, estimated for {of}."
     return (
         f'<header><h1>{_text(report.name)}</h1><p class="quiet">{_text(about)}</p>'
@@ -109,8 +109,8 @@ def _rules(report: ExplainReport) -> str:
 def _rule(rule: RuleFired) -> str:
     did = "; ".join(change.text() for change in rule.changes)
     saves = "".join(
-        f'<span class="chip{"" if less else " more"}">{_text(text)}</span>'
-        for text, less in zip(savings(rule.before, rule.after), _less(rule), strict=True)
+        f'<span class="chip{"" if saving.less else " more"}">{_text(saving.text)}</span>'
+        for saving in savings(rule.before, rule.after)
     )
     lossy = "May change answers. " if rule.lossy else ""
     facts = [
@@ -124,13 +124,6 @@ def _rule(rule: RuleFired) -> str:
         f'<details><summary><code>{_text(rule.name)}</code><span class="did">{lossy}{_text(did)}</span>'
         f'<span class="saves">{saves}</span></summary><dl>{shown}</dl></details>'
     )
-
-
-def _less(rule: RuleFired) -> list[bool]:
-    """For each figure that a rule changed whether there is less of it."""
-    names = type(rule.before).__slots__
-    pairs = [(getattr(rule.before, name), getattr(rule.after, name)) for name in names]
-    return [after < before for before, after in pairs if abs(before - after) > max(0.05, 1e-6 * before)]
 
 
 def _plan(report: ExplainReport) -> str:
@@ -160,7 +153,7 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], caption: str = "
 
 
 def _costs(report: ExplainReport) -> str:
-    found = figures(report.costs)
+    found = figures(report)
     if all(figure.nothing for figure in found):
         return "<p>No calls.</p>"
     if report.changed:
@@ -168,7 +161,7 @@ def _costs(report: ExplainReport) -> str:
         shown = _table(("", "plain", "optimized", "saved"), rows)
     else:
         shown = _table(("", "estimate"), [(figure.name, figure.plain) for figure in found])
-    return shown + _listed(notes(report.costs), "notes") + _by_step(report.costs.optimized) + _bounds(report)
+    return shown + _listed(notes(report), "notes") + _by_step(report.costs.optimized) + _bounds(report)
 
 
 def _by_step(cost: Cost) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from helix.evaluate import Callables
-from helix.explain.changes import Change, changes
+from helix.explain.changes import COSMETIC, Change, changes, together
 from helix.logical import Generate, LogicalPlan
 from helix.optimizer.bounds import Bounds
 from helix.optimizer.cost import Comparison, Cost, CostSettings, estimate
@@ -20,8 +20,8 @@ from helix.optimizer.tokens import ESTIMATE, Tokenizer
 from helix.optimizer.tree import Tree, build_tree, resolve_plan
 from helix.results import StepReport
 
-# What changes no call and no prompt: the optimized plan then asks the same as the plain one.
-_COSMETIC = ("operators", "branches")
+# Rows up to which rules are weighed over the table itself.
+_WEIGHED = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +103,9 @@ class Measured:
 class ExplainReport:
     """All of it. `idle` are the rules that were tried and changed nothing.
 
-    `sizes` are the mean tokens of the values in prompts by their key, where a table was looked at.
+    `sizes` are the mean tokens of the values in prompts by their key, where a table was looked at. `token_ids`: the
+    tokenizer gives tokens, so that prompts are compared by them. `exact_prefixes`: the tokens of distinct prefixes are
+    counted, since all prompts hang on the input alone.
     """
 
     name: str
@@ -114,6 +116,8 @@ class ExplainReport:
     tree: Tree
     costs: Comparison
     sizes: Mapping[int, float] | None = None
+    token_ids: bool = False
+    exact_prefixes: bool = False
     table: TableFacts | None = None
     warnings: tuple[str, ...] = ()
     measured: Measured | None = None
@@ -126,7 +130,7 @@ class ExplainReport:
     @property
     def same_calls(self) -> bool:
         """Whether the rules changed no call, no prompt and no row: then both plans ask the same."""
-        return all(change.kind in _COSMETIC for rule in self.fired for change in rule.changes)
+        return all(change.kind in COSMETIC for rule in self.fired for change in rule.changes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,6 +165,7 @@ def explain_plan(
     tree = build_tree(done.plan, basis.tokenizer)
     optimized = _cost(done.plan, basis, tree)
     plain = optimized if not done.fired else _cost(plan, basis)
+    counted = all(cost.p_min_kind == "tokens" for cost in (plain, optimized))
     return ExplainReport(
         name=plan.name,
         plain=plan,
@@ -170,6 +175,8 @@ def explain_plan(
         tree=tree,
         costs=Comparison(plain=plain, optimized=optimized),
         sizes=_sizes(done.plan, basis),
+        token_ids=basis.tokenizer.ids_of is not None,
+        exact_prefixes=basis.tokenizer.ids_of is not None and counted and _known(done.plan, tree, basis),
         table=basis.table,
         warnings=warnings,
     )
@@ -181,6 +188,12 @@ def _cost(plan: LogicalPlan, basis: Basis, tree: Tree | None = None) -> Cost:
         plan, tree, basis.tokenizer,
         stats=basis.stats, rows=basis.rows, settings=basis.settings, callables=basis.callables,
     )  # fmt: skip
+
+
+def _known(plan: LogicalPlan, tree: Tree, basis: Basis) -> bool:
+    """Whether the input alone gives all that stands in the prompts of a plan."""
+    found = resolve_plan(plan, basis.callables)
+    return all(found.holes[hole.key].known for hole in tree.holes)
 
 
 def _sizes(plan: LogicalPlan, basis: Basis) -> dict[int, float] | None:
@@ -201,15 +214,14 @@ def _fired(steps: Sequence[Fired], basis: Basis) -> tuple[RuleFired, ...]:
     """The rules in the order in which they first fired, the changes of each together."""
     told: dict[str, list[tuple[Fired, tuple[Change, ...], Totals, Totals]]] = {}
     known: dict[str, Totals] = {}
+    # A large table is not read again for each change of the plan: its statistics tell nearly the same.
+    basis = basis if basis.table is None or basis.table.rows <= _WEIGHED else replace(basis, rows=None)
     for step in steps:
         before, after = unpinned(step.before), unpinned(step.after)
         figures = []
         for plan in (before, after):
             if plan.id not in known:
-                # Rules are weighed by statistics alone: the table is not read for each of them.
-                tree = build_tree(plan, basis.tokenizer)
-                cost = estimate(plan, tree, basis.tokenizer, stats=basis.stats, settings=basis.settings)
-                known[plan.id] = Totals.of(cost)
+                known[plan.id] = Totals.of(_cost(plan, basis))
             figures.append(known[plan.id])
         told.setdefault(step.rule.name, []).append((step, changes(before, after), figures[0], figures[1]))
     return tuple(_rule_fired(each) for each in told.values())
@@ -218,7 +230,6 @@ def _fired(steps: Sequence[Fired], basis: Basis) -> tuple[RuleFired, ...]:
 def _rule_fired(steps: list[tuple[Fired, tuple[Change, ...], Totals, Totals]]) -> RuleFired:
     rule = steps[0][0].rule
     paragraphs = rule_paragraphs(rule)
-    made = dict.fromkeys(change for _, changed, _, _ in steps for change in changed)
     # Between two firings other rules may have changed the figures: what this one saved is what each of its changes did.
     first, saved = steps[0][2], dict.fromkeys(Totals.__slots__, 0.0)
     for _, _, before, after in steps:
@@ -231,7 +242,7 @@ def _rule_fired(steps: list[tuple[Fired, tuple[Change, ...], Totals, Totals]]) -
         pays=paragraphs.get("Pays", ""),
         lossy=rule.lossy,
         times=len(steps),
-        changes=tuple(made),
+        changes=together(change for _, changed, _, _ in steps for change in changed),
         before=first,
         after=Totals(**{name: getattr(first, name) - value for name, value in saved.items()}),
     )

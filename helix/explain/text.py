@@ -151,7 +151,10 @@ class _Text:
         lines += shown
         saved = savings(rule.before, rule.after)
         if saved:
-            lines += [paint(line, "good", self._color) for line in wrapped("; ".join(saved), self._width, first=hang)]
+            lines += [
+                paint(line, "good", self._color)
+                for line in wrapped("; ".join(each.text for each in saved), self._width, first=hang)
+            ]
         if self._verbose:
             for name, text in (("law", rule.law), ("sound", rule.sound), ("pays", rule.pays)):
                 if text:
@@ -167,7 +170,7 @@ class _Text:
 
     def _costs(self) -> list[str]:
         report = self._report
-        found = figures(report.costs)
+        found = figures(report)
         if all(figure.nothing for figure in found):
             return [self._heading("Cost:", "no calls")]
         lines = [self._heading(cost_title(report))]
@@ -193,7 +196,7 @@ class _Text:
             kinds = ", ".join(f"{kind} {count:,}" for kind, count in table_facts.failed)
             total = sum(count for _, count in table_facts.failed)
             failed.append(f"{total:,} of {table_facts.rows:,} rows cannot be used and are not called ({kinds})")
-        return [*failed, *notes(self._report.costs)]
+        return [*failed, *notes(self._report)]
 
     # --- measured ---
 

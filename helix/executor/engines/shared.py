@@ -80,8 +80,14 @@ class SharedEngines:
         self._thread = threading.Thread(target=self._turn, name="helix-engines", daemon=True)
 
     def _turn(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        self._loop.run_forever()
+        loop = self._loop
+        asyncio.set_event_loop(loop)
+        try:
+            loop.run_forever()
+        finally:
+            loop.run_until_complete(loop.shutdown_asyncgens())
+            loop.run_until_complete(loop.shutdown_default_executor())
+            loop.close()
 
     def __enter__(self) -> SharedEngines:
         self._thread.start()
@@ -114,9 +120,6 @@ class SharedEngines:
         finally:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
-            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-            self._loop.run_until_complete(self._loop.shutdown_default_executor())
-            self._loop.close()
 
 
 async def _others_end() -> None:
