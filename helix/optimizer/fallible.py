@@ -77,6 +77,10 @@ class Fates:
         """The events that make a row of a relation fail: nothing is called for it from there on."""
         return self._fate(rows).events
 
+    def of_node(self, node: Node) -> int:
+        """The events that make a value, or the rows of a relation, fail."""
+        return self._fate(node).events
+
     def typed(self, value: Value) -> bool:
         """Whether the values are of the declared type for certain."""
         return self._fate(value).typed

@@ -8,12 +8,16 @@ from helix.optimizer.rules.canonicalize_sql import canonicalize_sql
 from helix.optimizer.rules.drop_dead_steps import drop_dead_steps
 from helix.optimizer.rules.fetch_known_results import fetch_known_results
 from helix.optimizer.rules.fold_constants import fold_constants
+from helix.optimizer.rules.fuse_filters import fuse_filters
 from helix.optimizer.rules.hoist_invariants import hoist_invariants
 from helix.optimizer.rules.inline_text import inline_text
 from helix.optimizer.rules.insert_warmups import insert_warmups
 from helix.optimizer.rules.lay_out_prompts import lay_out_prompts
 from helix.optimizer.rules.merge_equal_steps import merge_equal_steps
+from helix.optimizer.rules.order_filters import order_filters
 from helix.optimizer.rules.order_rows import order_rows
+from helix.optimizer.rules.push_down_filters import push_down_filters
+from helix.optimizer.rules.push_down_limits import push_down_limits
 from helix.optimizer.rules.start_certain_tools_early import start_certain_tools_early
 from helix.optimizer.rules.unroll_constant_maps import unroll_constant_maps
 
@@ -26,6 +30,10 @@ RULES: tuple[RuleFunction, ...] = (
     start_certain_tools_early,  # before the merge: what leaves a branch may equal a step outside
     merge_equal_steps,  # after all that makes steps equal
     fetch_known_results,  # after constants are folded into prompts: only prompts that no row changes can be known
+    push_down_filters,  # after the merge: a step that two read is moved for both
+    push_down_limits,
+    order_filters,  # after filters have moved: those that then stand side by side
+    fuse_filters,  # after they are in order: one filter keeps the order of its parts
     drop_dead_steps,  # last: the others leave steps behind that nobody reads
     lay_out_prompts,  # after all that changes what prompts say
     order_rows,  # after the prompts are laid out: it groups the rows by what they begin with
