@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from helix.logical import Const, Invoke, LogicalPlan, Node
+from helix.logical import Const, Invoke, LogicalPlan, Node, every_node
 from helix.optimizer.rewrite import rewrite
 from helix.optimizer.rule import RuleContext, rule
 from helix.sql_lookup import lookup_of
@@ -33,7 +33,8 @@ def batch_point_lookups(plan: LogicalPlan, context: RuleContext) -> LogicalPlan:
       Invoke sold get(c) from=sql:sqlite:a.db effects=read query="SELECT id FROM sold WHERE who = :c" batch=64 -> table
       Scan c: text
     """
-    return rewrite(plan, _batched)
+    asked = any(isinstance(node, Invoke) and node.tool.query is not None for node in every_node(plan.sink))
+    return rewrite(plan, _batched) if asked else plan
 
 
 def _batched(node: Node) -> Node:

@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 from helix.canonical import canonical_text
-from helix.logical import Const, Invoke, LogicalPlan, Node, Render, Value
+from helix.logical import Const, Invoke, LogicalPlan, Node, Render, Value, every_node
 from helix.optimizer.rewrite import rewrite
 from helix.optimizer.rule import RuleContext, rule
 from helix.sql_normal import normal_query
@@ -34,7 +34,8 @@ def canonicalize_sql(plan: LogicalPlan, context: RuleContext) -> LogicalPlan:
       Invoke a ask(id) from=sql:sqlite:a.db effects=read query="SELECT sum FROM orders AS o WHERE o.id = :id" -> table
       Scan id: text
     """
-    return rewrite(plan, _canonical)
+    asked = any(isinstance(node, Invoke) and node.tool.origin == "sql" for node in every_node(plan.sink))
+    return rewrite(plan, _canonical) if asked else plan
 
 
 def _canonical(node: Node) -> Node:

@@ -16,6 +16,7 @@ from helix.logical import (
     Unnest,
     bodies,
     body_nodes,
+    every_node,
     spine,
     topological,
 )
@@ -50,6 +51,8 @@ def insert_warmups(plan: LogicalPlan, context: RuleContext) -> LogicalPlan:
         user "{text}"
       Scan text: text
     """
+    if all(node.lead or _is_short(node) for node in every_node(plan.sink) if isinstance(node, Generate)):
+        return plan
     rows = spine(plan.sink.rows)
     many = context.stats is None or context.stats.rows > 1 or any(isinstance(each, Unnest) for each in rows)
     steps = tuple(_steps(topological(plan.sink), many))
@@ -62,6 +65,10 @@ def insert_warmups(plan: LogicalPlan, context: RuleContext) -> LogicalPlan:
         return node
 
     return rewrite(plan, change) if leading else plan
+
+
+def _is_short(step: Generate) -> bool:
+    return estimated_tokens(static_prefix(step)) < SHORTEST
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,19 @@ from dataclasses import replace
 from itertools import permutations
 from typing import Any
 
-from helix.logical import Body, Generate, LogicalPlan, Node, PromptPart, Render, Sink, Value, bodies, topological
+from helix.logical import (
+    Body,
+    Generate,
+    LogicalPlan,
+    Node,
+    PromptPart,
+    Render,
+    Sink,
+    Value,
+    bodies,
+    every_node,
+    topological,
+)
 from helix.optimizer.rewrite import with_inputs
 from helix.optimizer.rule import RuleContext, TableStats, rule
 from helix.optimizer.variation import Deciders, Scope, distinct, prompt_pieces, text_pieces
@@ -39,6 +51,9 @@ def lay_out_prompts(plan: LogicalPlan, context: RuleContext) -> LogicalPlan:
           part "{question}"
       Scan question: text, policy: text
     """
+    steps = (node for node in every_node(plan.sink) if isinstance(node, Generate))
+    if not any(part.unordered for step in steps for part in step.prompt):
+        return plan
     sink = _laid_out(Scope().add(topological(plan.sink)), (plan.sink,), context.stats)[plan.sink.id]
     assert isinstance(sink, Sink)
     return plan if sink.id == plan.sink.id else replace(plan, sink=sink)
