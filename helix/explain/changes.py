@@ -22,6 +22,7 @@ from helix.logical import (
 )
 from helix.optimizer.tree.refs import CallSite, Piece, Resolution
 from helix.optimizer.tree.resolve import resolve_plan
+from helix.optimizer.tree.shape import Hole
 from helix.places import static_name
 from helix.summary import summarize
 
@@ -114,8 +115,10 @@ class _View:
         self.sites: dict[str, list[CallSite]] = {}
         for site in self.found.calls:
             self.sites.setdefault(static_name(site.node.step), []).append(site)
+        self.names = {site.node.step for site in self.found.calls}
+        self.filters = sum(place.kind == "filter" for place in self.found.places)
         self.nodes: tuple[Node, ...] = tuple(every_node(plan.sink))
-        self.fetched = {static_name(node.step) for node in self.nodes if isinstance(node, Fetch)}
+        self.fetched = {node.step for node in self.nodes if isinstance(node, Fetch)}
 
     def frames(self, site: CallSite, kinds: tuple[str, ...]) -> list[str]:
         """The names of the frames of these kinds that a call stands in, the outermost first."""
@@ -137,16 +140,19 @@ def _named(kind: str, name: str) -> str:
 
 
 def _calls(old: _View, new: _View) -> Iterator[Change]:
-    gone = [name for name in old.sites if name not in new.sites]
+    gone = [name for name in old.names if name not in new.names]
     known = [name for name in gone if name in new.fetched and name not in old.fetched]
     if known:
         yield Change(kind="known", steps=tuple(known))
     merged = _merged([name for name in gone if name not in known], old, new)
     yield from (Change(kind="merged", steps=tuple(steps), detail=kept) for kept, steps in merged.items())
     told = {*known, *(step for steps in merged.values() for step in steps)}
-    dropped = [name for name in gone if name not in told]
-    fewer = [name for name in old.sites if len(new.sites.get(name, ())) in range(1, len(old.sites[name]))]
-    dropped += [f"{len(old.sites[name]) - len(new.sites[name])} of {len(old.sites[name])} {name}" for name in fewer]
+    # A step whose name is still there without its position was only renamed: its loop is gone.
+    dropped = [name for name in gone if name not in told and static_name(name) not in new.sites]
+    for name, sites in old.sites.items():
+        fewer = len(sites) - len(new.sites.get(name, ())) - sum(static_name(step) == name for step in told)
+        if fewer > 0 and name in new.sites:
+            dropped.append(f"{fewer} of {len(sites)} {name}")
     if dropped:
         yield Change(kind="dropped", steps=tuple(dropped))
     unrolled: dict[str, list[str]] = {}
@@ -168,12 +174,27 @@ def _calls(old: _View, new: _View) -> Iterator[Change]:
 
 def _merged(gone: Iterable[str], old: _View, new: _View) -> dict[str, list[str]]:
     """Steps that are gone since an equal one was kept, by the one that was kept."""
-    equal = {name: group for group in summarize(old.plan).equal for name in group}
     made: dict[str, list[str]] = {}
+    equal = _equal(old)
     for name in gone:
-        kept = next((other for other in equal.get(name, ()) if static_name(other) in new.sites), None)
+        kept = next((other for other in equal.get(name, ()) if other in new.names), None)
         if kept is not None:
             made.setdefault(kept, []).append(name)
+    return made
+
+
+def _equal(view: _View) -> dict[str, list[str]]:
+    """For each step those that ask the same: the same operator but for names, or the same prompt over other rows."""
+    groups: dict[tuple[object, ...], list[str]] = {}
+    for sites in view.sites.values():
+        for site in sites:
+            if isinstance(site.node, Generate):
+                node, pieces = site.node, (piece.key if isinstance(piece, Hole) else piece for piece in site.prompt)
+                groups.setdefault((*pieces, str(node.returns), repr(node.model)), []).append(node.step)
+    made: dict[str, list[str]] = {}
+    for group in (*summarize(view.plan).equal, *groups.values()):
+        for name in group:
+            made.setdefault(name, []).extend(other for other in group if other != name)
     return made
 
 
@@ -188,13 +209,16 @@ def _places(old: _View, new: _View) -> Iterator[Change]:
         if step not in steps:
             steps.append(step)
 
+    # Where filters have become fewer, a step is after fewer of them and has not moved.
+    same_filters = old.filters == new.filters
     for name, before, after in _pairs(old, new):
         for kinds in (_LOOPS, _BRANCHES):
             left = _left_over(old.frames(before, kinds), new.frames(after, kinds))
             if left:
                 note("hoisted", " and ".join(left), name)
-        filters = ("filter",)
-        had, has = old.frames(before, filters), new.frames(after, filters)
+        had, has = old.frames(before, ("filter",)), new.frames(after, ("filter",))
+        if not same_filters:
+            continue
         if len(has) > len(had):
             note("later", " and ".join(_left_over(has, had)), name)
         elif len(has) < len(had):

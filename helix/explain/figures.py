@@ -11,6 +11,8 @@ from helix.optimizer.cost import Comparison, Cost
 from helix.optimizer.tokens import ESTIMATE
 
 ARROW = "→"
+# What is saved, as a share, before it is worth saying.
+_LEAST = 0.005
 # What a table that is no file is called.
 _NAMELESS = "the rows"
 
@@ -94,8 +96,8 @@ def _line(
     name: str, costs: Comparison, read: Callable[[Cost], float], show: Callable[[float], str], *, saves: bool = True
 ) -> Figure:
     before, after = read(costs.plain), read(costs.optimized)
-    told = saves and before and show(before) != show(after)
-    saving = f"{(before - after) / before:.0%}" if told else ""
+    share = (before - after) / before if saves and before else 0.0
+    saving = f"{share:.0%}" if abs(share) >= _LEAST else ""
     return Figure(name=name, plain=show(before), optimized=show(after), saving=saving)
 
 

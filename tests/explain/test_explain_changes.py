@@ -91,6 +91,26 @@ def test_what_rules_do_to_loops(rule: str, loop: str, expected: list[str]) -> No
     assert [change.text() for change in changes(done.plain, done.plan)] == expected
 
 
+def test_copies_of_one_loop_are_told_apart() -> None:
+    """Two items ask the same: after the loop is unrolled the second is merged into the first."""
+    body = 'y = for i in ["p", "q"] {\n  x = llm { user "{{ a }}" }\n  yield x + i\n}'
+    unrolled = optimize(plan_of(workflow(body, "y")), rules=choose_rules(["unroll_constant_maps"])).plan
+    merged = optimize(unrolled, rules=choose_rules(["merge_equal_steps"])).plan
+    assert [change.text() for change in changes(unrolled, merged)] == ["merges y[1].x into y[0].x"]
+
+
+def test_equal_steps_over_other_rows_are_merged_not_dropped() -> None:
+    text = workflow(f"{A}\n\nkeep when n > 1\n\n{SAME}", "x, y")
+    done = optimize(plan_of(text), rules=choose_rules(["merge_equal_steps"]))
+    assert [change.text() for change in changes(done.plain, done.plan)] == ["merges y into x"]
+
+
+def test_filters_that_become_one_move_no_step() -> None:
+    before = workflow(f"keep when n > 1\n\nkeep when n < 9\n\n{A}", "x")
+    after = workflow(f"keep when n > 1 and n < 9\n\n{A}", "x")
+    assert said(before, after) == ["makes 2 filters 1"]
+
+
 def _with(plan: LogicalPlan, **changed: object) -> LogicalPlan:
     """The plan with its one llm step changed."""
     (step,) = [node for node in every_node(plan.sink) if isinstance(node, Generate)]
