@@ -235,7 +235,11 @@ class Prepared:
         self.bound = check(workflow, set=set)
         if not settings.merge:
             without = (*without, *_MERGING)
-        self.plan = optimize(self.bound.plan, rules=choose_rules(rules, without)).plan
+        if output == "-":
+            # Who reads a stream wants rows as they are done.
+            without = (*without, "order_rows")
+        self._rules = choose_rules(rules, without)
+        self.plan = self._first_plan = optimize(self.bound.plan, rules=self._rules).plan
         self._workflow = workflow
         self._engine = engine
         self._model = model
@@ -265,6 +269,20 @@ class Prepared:
             self.scanned = self.source.scan()
         return self.scanned
 
+    def _look_at_table(self) -> None:
+        """Lets the rules that want a look at the table have one: what its columns hold, and how often."""
+        from helix.optimizer.driver import optimize
+        from helix.optimizer.rule import RuleContext
+        from helix.optimizer.stats import table_stats
+        from helix.optimizer.tokens import ESTIMATE
+
+        calls = any(isinstance(node, Generate) for node in every_node(self.plan.sink))
+        if self.plan is not self._first_plan or not self._rules or not calls or self.scan().rows < 2:
+            return
+        rows = (row.values for row in self.source if row.error is None)
+        stats = table_stats(rows, ESTIMATE, [column.name for column in self.bound.plan.scan.columns])
+        self.plan = optimize(self.bound.plan, RuleContext(stats=stats), self._rules).plan
+
     async def run(
         self,
         *,
@@ -279,6 +297,7 @@ class Prepared:
         sink: Any = None
         try:
             self.scan()
+            self._look_at_table()
             columns = tuple((name, value.type) for name, value in self.plan.sink.columns)
             if self._output is None:
                 sink = MemorySink(columns)

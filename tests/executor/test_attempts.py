@@ -203,12 +203,11 @@ def test_a_server_that_asks_for_more_than_a_call_waits_stops_the_run() -> None:
 
 @pytest.mark.parametrize("status", [401, 402, 403, 404])
 def test_a_refused_key_or_model_stops_the_run_at_once(status: int) -> None:
-    ran = run(ONE, rows(200), rules=[{"error": status, "message": "no such key"}], concurrency=4)
-    assert ran.engine.calls <= 4
-    assert ran.report.fatal
-    assert ran.report.nothing_done
-    assert ran.report.stopped == "no such key"
-    assert ran.rows == []
+    engine = ScriptedEngine([{"error": status, "message": "no such key"}])
+    with pytest.raises(EngineError, match="no such key") as refused:
+        run(ONE, rows(200), engine=engine, concurrency=4)
+    assert engine.calls <= 4
+    assert refused.value.fatal
 
 
 def test_what_was_done_before_a_refusal_is_kept() -> None:
