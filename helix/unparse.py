@@ -40,6 +40,21 @@ def jinja_expr(expr: Expr) -> str:
     return _Writer(_jinja_literal, _jinja_text, _jinja_call).write(expr, 0)
 
 
+def unparse_chain(expr: Expr) -> list[tuple[str, Expr, str]]:
+    """The operands of a chain such as `a and b and c`, each with the operator before it and its text; else nothing."""
+    if not isinstance(expr, Binary) or _LEVELS[expr.op] == _COMPARISON:
+        return []
+    writer = _Writer(_literal, _key, _call)
+    level = _LEVELS[expr.op]
+    found: list[tuple[str, Expr, str]] = []
+    rest: Expr = expr
+    while isinstance(rest, Binary) and _LEVELS[rest.op] == level:
+        found.append((rest.op, rest.right, writer.write(rest.right, level + 1)))
+        rest = rest.left
+    found.append(("", rest, writer.write(rest, level)))
+    return found[::-1]
+
+
 class _Writer:
     """Prints a tree. The two languages differ in their literals, the keys of records, and calls."""
 

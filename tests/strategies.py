@@ -166,7 +166,9 @@ def _traits() -> st.SearchStrategy[Option]:
     plain = literals().filter(lambda literal: not str(literal.value).startswith("-") or isinstance(literal.value, str))
     duration = st.sampled_from(["300ms", "2s"]).map(lambda text: Literal(value=text))
     word = names().map(lambda name: Name(name=name))
-    return st.builds(lambda name, value: Option(name=name, value=value), names(), st.one_of(word, duration, plain))
+    # A tool may stand right before the `yield` of a loop.
+    name = names().filter(lambda text: text != "yield")
+    return st.builds(lambda trait, value: Option(name=trait, value=value), name, st.one_of(word, duration, plain))
 
 
 @cache

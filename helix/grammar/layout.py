@@ -11,7 +11,7 @@ from helix.grammar.texts import block_token
 from helix.grammar.type_lines import broken
 from helix.span import Source, Span
 from helix.types import Type, is_word, quote
-from helix.unparse import unparse_expr
+from helix.unparse import unparse_chain, unparse_expr
 
 WIDTH = 100
 
@@ -95,10 +95,20 @@ class Layout:
         opens: bool = False,
         closes: bool = False,
     ) -> None:
-        """A line that holds an expression, broken at the expression's outermost bracket where need be."""
+        """A line that holds an expression, broken at its outermost bracket or before its operators where need be."""
         text = prefix + unparse_expr(expr) + suffix
         if isinstance(expr, Literal) and isinstance(expr.value, str) and "\n" in expr.value and not suffix:
             text = prefix + (block_token(expr.value, depth) or quote(expr.value))
+        chain = unparse_chain(expr)
+        commented = bool(chain) and self.commented(self.end(chain[0][1].span), self.start(chain[-1][1].span))
+        if chain and (commented or not self.fits(depth, text)):
+            (_, _, shown), *others = chain
+            self.add(depth, prefix + shown, at, closes=closes)
+            for operator, operand, shown in others[:-1]:
+                self.add(depth + 1, f"{operator} {shown}", self._operand(operand))
+            operator, operand, shown = others[-1]
+            self.add(depth + 1, f"{operator} {shown}{suffix}", self._operand(operand), opens=opens)
+            return
         bracket = self.bracket_after(self.start(expr.span))
         opening, parts, closing = _parts(expr)
         if not parts or (self.fits(depth, text) and not self.commented_inside(bracket)):
@@ -111,6 +121,15 @@ class Layout:
             self.value(depth + 1, name, part, at=self.word_from(None if place is None else place + 1))
             place = self.end(part.span)
         self.add(depth, closing + suffix, self.closing(bracket), opens=opens, closes=True)
+
+    def _operand(self, operand: Expr) -> int | None:
+        """Where the line of an operand begins: at its operator, unless that ends the line before."""
+        start = self.start(operand.span)
+        operator = self.word_before(start)
+        before = self.word_before(operator)
+        if self.places is None or operator is None or before is None:
+            return start
+        return start if self.places.line(before) == self.places.line(operator) else operator
 
     def items(self, depth: int, prefix: str, items: Sequence[tuple[str, Span | None]], at: int | None) -> None:
         """Items with commas between them: filled up to the width, or one a line where comments stand among them."""

@@ -66,7 +66,7 @@ def test_comments_anywhere_are_kept(workflow: Workflow, chance: random.Random, s
         ("x = a  # behind", "x = a  # behind"),
         ("# before\nx = a", "# before\nx = a"),
         ("x = [a,  # one\n  b]  # two", "x = [\n  a  # one\n  b\n]  # two"),
-        ("x = a and  # one\n  b  # two", "# one\nx = a and b  # two"),
+        ("x = a and  # one\n  b  # two", "x = a  # one\n  and b  # two"),
         ("let  # odd\n  x = a", "# odd\nlet x = a"),
         ("x = f(  # call\n)", "# call\nx = f()"),
         ("output a,  # one\n  b,  # two\n  c  # three", "output a,  # one\n  b,  # two\n  c  # three"),
