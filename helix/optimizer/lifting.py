@@ -23,7 +23,7 @@ from helix.logical import (
     Value,
     bodies,
 )
-from helix.optimizer.rewrite import with_inputs
+from helix.optimizer.rewrite import instantiate, typed_as, with_inputs
 from helix.optimizer.scopes import Scope
 from helix.traits import traits
 
@@ -143,3 +143,26 @@ def fresh_name(value: Value, taken: Collection[str]) -> str:
     while name in taken:
         name, number = f"{base}_{number}", number + 1
     return name
+
+
+def put_in_place(
+    scope: Scope, old: Project, node: Project, outside: Mapping[str, Value], body: Body, before: int
+) -> Value:
+    """What a sub-plan that runs exactly once gives, in place of the output of its holder; the output where not exact.
+
+    `before` are the events that make the holder fail by itself. A row on which one of them happens must not get a value
+    now. Where steps sample, all outputs are put in place or none, so that none runs twice; no step gets a name that is
+    taken.
+    """
+    holder: Any = node.source
+    known = scope.outputs(old.source)
+    made = instantiate(body, outside, holder.rows, roots=[body.result(each.field) for each in known])
+    inexact = {
+        each.id for each in known if before & ~(scope.fates.of(made[body.result(each.field).id]) | scope.ambient(each))
+    }
+    if old.id in inexact or (inexact and not traits(holder).deterministic):
+        return node
+    result = body.result(node.field)
+    if not scope.claim(steps_of([result]), old.source.id):
+        return node
+    return typed_as(made[result.id], node.type)

@@ -61,7 +61,7 @@ class Scope:
     _readers: dict[str, list[Node]] | None = None
     _ambient: dict[str, int] | None = None
     _cones: tuple[dict[str, int], dict[str, int]] | None = None
-    _steps: set[str] | None = None
+    _steps: dict[str, str] | None = None
 
     def __post_init__(self) -> None:
         found: dict[str, Node] = {}
@@ -88,14 +88,18 @@ class Scope:
                     self._readers.setdefault(read.id, []).append(node)
         return self._readers
 
-    def claim(self, steps: Collection[str]) -> bool:
-        """Takes names for steps that are to come into this scope; False where one of them is there already."""
+    def claim(self, steps: Collection[str], owner: str) -> bool:
+        """Takes names for steps that are to come into this scope; False where one of them has another owner already."""
         if self._steps is None:
-            self._steps = {step for node in self.nodes if (step := getattr(node, "step", ""))}
-        if not self._steps.isdisjoint(steps):
+            self._steps = {step: "" for node in self.nodes if (step := getattr(node, "step", ""))}
+        if any(self._steps.get(step, owner) != owner for step in steps):
             return False
-        self._steps.update(steps)
+        self._steps.update(dict.fromkeys(steps, owner))
         return True
+
+    def outputs(self, node: Node) -> list[Project]:
+        """What is read of the names that a branch or loop sets."""
+        return [reader for reader in self.readers.get(node.id, ()) if isinstance(reader, Project)]
 
     def has_one_reader(self, node: Node) -> bool:
         """Whether one node alone reads a value, and nothing outside the scope does."""

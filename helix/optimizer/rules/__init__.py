@@ -16,13 +16,18 @@ from helix.optimizer.rules.lay_out_prompts import lay_out_prompts
 from helix.optimizer.rules.merge_equal_steps import merge_equal_steps
 from helix.optimizer.rules.order_filters import order_filters
 from helix.optimizer.rules.order_rows import order_rows
+from helix.optimizer.rules.prune_fields import prune_fields
 from helix.optimizer.rules.push_down_filters import push_down_filters
 from helix.optimizer.rules.push_down_limits import push_down_limits
+from helix.optimizer.rules.simplify_branches import simplify_branches
+from helix.optimizer.rules.simplify_loops import simplify_loops
 from helix.optimizer.rules.start_certain_tools_early import start_certain_tools_early
 from helix.optimizer.rules.unroll_constant_maps import unroll_constant_maps
 
 RULES: tuple[RuleFunction, ...] = (
     fold_constants,  # first: what it folds makes steps equal and branches certain
+    simplify_branches,
+    simplify_loops,  # before steps are compared: what was in a loop may equal what is outside
     unroll_constant_maps,  # before texts are put in: the items of a list then show in the copies of its loop
     inline_text,  # before steps are compared: equal prompts may have been put together in different ways
     canonicalize_sql,  # before the merge: equal queries are equal steps only in one spelling
@@ -32,6 +37,7 @@ RULES: tuple[RuleFunction, ...] = (
     fetch_known_results,  # after constants are folded into prompts: only prompts that no row changes can be known
     push_down_filters,  # after the merge: a step that two read is moved for both
     push_down_limits,
+    prune_fields,
     order_filters,  # after filters have moved: those that then stand side by side
     fuse_filters,  # after they are in order: one filter keeps the order of its parts
     drop_dead_steps,  # last: the others leave steps behind that nobody reads

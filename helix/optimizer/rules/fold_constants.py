@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Any
 
 from helix.canonical import canonical_text
 from helix.errors import HelixError
@@ -12,7 +11,7 @@ from helix.evaluate import evaluator
 from helix.expr import Arg, Binary, Call, Expr, Literal, literal, transform, walk
 from helix.functions import FUNCTIONS, to_text
 from helix.logical import Apply, Choose, Const, Filter, LogicalPlan, Map, Node, Project, Render, Value
-from helix.optimizer.rewrite import instantiate, typed_as
+from helix.optimizer.lifting import given, put_in_place
 from helix.optimizer.rule import RuleContext, rule
 from helix.optimizer.scopes import Scope, rewrite_scopes
 from helix.template import Block, Segment, Slot, Template, Text, map_template, template
@@ -55,7 +54,8 @@ def _fold(scope: Scope, old: Node, node: Node) -> Node:
         case Map(over=Const(json="[]" | "null" as text)):
             return _if_exact(scope, old, node, Const(type=node.type, json=text, span=node.span))
         case Project(source=Choose() as choose) if isinstance(choose.condition, Const):
-            return _if_exact(scope, old, node, _taken(node, choose, choose.condition))
+            assert isinstance(old, Project)
+            return _taken(scope, old, node, choose, choose.condition)
     return node
 
 
@@ -172,13 +172,10 @@ def _computable(expr: Expr) -> bool:
     return all(not isinstance(part, Call) or part.function in FUNCTIONS for part in walk(expr))
 
 
-def _taken(node: Project, choose: Choose, condition: Const) -> Value:
+def _taken(scope: Scope, old: Project, node: Project, choose: Choose, condition: Const) -> Value:
     """The value of the arm that every row takes, put in place of the branch."""
-    body: Any = choose.then if json.loads(condition.json) else choose.otherwise
     if traits(choose).effects not in ("pure", "read"):
         # Reading one output runs all of the arm.
         return node
-    names = [name for name, _ in body.parameters.columns]
-    given = dict(zip(names, choose.captures, strict=True))
-    result = body.result(node.field)
-    return typed_as(instantiate(body, given, choose.rows, roots=(result,))[result.id], node.type)
+    body = choose.then if json.loads(condition.json) else choose.otherwise
+    return put_in_place(scope, old, node, given(choose, body), body, scope.fates.control(choose.rows))

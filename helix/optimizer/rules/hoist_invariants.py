@@ -68,7 +68,7 @@ def _out_of_repeat(scope: Scope, node: Repeat) -> Node:
     inner = scope.inside(node, "body", node.body)
     moved = standing_alone(inner, {name for name, _ in node.carried}, certain=False)
     values = border(inner, moved)
-    if not values or not scope.claim(steps_of(values)):
+    if not values or not scope.claim(steps_of(values), node.id):
         return node
     outside = instantiate(node.body, given(node, node.body), node.rows, roots=values)
     return trim(passed_in(node, [(value, outside[value.id]) for value in values]))

@@ -61,7 +61,7 @@ def _start(scope: Scope, old: Node, node: Node) -> Node:
         value
         for value in values
         if all(each.id in early or not traits(each).is_call for each in topological(value))
-        and scope.claim(steps_of([value]))
+        and scope.claim(steps_of([value]), node.id)
     ]
     if not chosen:
         return node
