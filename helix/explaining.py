@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from helix.api import Prepared, check
@@ -15,13 +16,14 @@ from helix.executor.engines.base import Message, Request
 from helix.executor.engines.shared import SharedEngine, SharedEngines
 from helix.explain.explanation import Explanation
 from helix.explain.report import Basis, ExplainReport, Measured, StepMeasured, TableFacts, explain_plan
+from helix.functions import to_text
 from helix.logical import Generate, Invoke, LogicalPlan, every_node
 from helix.optimizer.bounds import MeasuredCall, measured_bounds
 from helix.optimizer.cost import CostSettings, Prices
 from helix.optimizer.driver import choose_rules
 from helix.optimizer.engine_time import EMBEDDED, H100, EngineTime
 from helix.optimizer.stats import table_stats
-from helix.optimizer.tokens import ESTIMATE, Tokenizer, from_ids, from_message_counts
+from helix.optimizer.tokens import ESTIMATE, Tokenizer, estimated_tokens, from_ids, from_message_counts
 from helix.places import static_name
 from helix.results import RunReport
 
@@ -30,6 +32,10 @@ if TYPE_CHECKING:
     from helix.executor.engines.base import Engine
     from helix.executor.settings import RunSettings
     from helix.executor.tables import RowSource
+
+# Each text is a question to the engine: above so many rows only those of about so many are asked.
+COUNTED_ROWS = 2_000
+RATED_ROWS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +76,7 @@ def explain_workflow(workflow: Workflow, wanted: Wanted) -> Explanation:
             if wanted.engine is not None or wanted.analyze:
                 basis = replace(basis, tokenizer=_tokenizer(prepared, engines))
             if wanted.rows is not None or wanted.analyze:
-                basis = _with_table(basis, prepared)
+                basis = _with_table(_with_rate(basis, prepared), prepared)
             report = explained(basis)
             if wanted.analyze:
                 report = replace(report, measured=_measured(prepared, report, basis, engines, wanted))
@@ -167,6 +173,29 @@ class _Rows:
 
     def __iter__(self) -> Iterator[Mapping[str, Any]]:
         return (row.values for row in self._source if row.error is None)
+
+
+def _with_rate(basis: Basis, prepared: _Analyzed) -> Basis:
+    """The basis for a large table: the engine is asked for the tokens of some rows, and the rest goes at their rate."""
+    rows = prepared.scan().rows
+    if rows <= COUNTED_ROWS or not basis.tokenizer.exact:
+        return basis
+    columns = [column.name for column in prepared.bound.plan.scan.columns]
+    exact = estimated = 0.0
+    stride = -(-rows // RATED_ROWS)
+    for row in islice(_Rows(prepared.source), 0, None, stride):
+        texts = [to_text(row[name]) for name in columns if row.get(name) is not None]
+        exact += sum(basis.tokenizer.count(text) for text in texts)
+        estimated += sum(map(estimated_tokens, texts))
+    rate = exact / estimated if exact and estimated else 1.0
+    rated = Tokenizer(
+        name=ESTIMATE.name,
+        exact=False,
+        count_of=lambda text: max(1, round(rate * estimated_tokens(text))),
+        turn=basis.tokenizer.turn,
+    )
+    note = f"{basis.tokenizer.name} counted the tokens of one row in {stride:,}"
+    return replace(basis, tokenizer=rated, notes=(note,))
 
 
 def _with_table(basis: Basis, prepared: _Analyzed) -> Basis:

@@ -110,7 +110,7 @@ def notes(report: ExplainReport) -> tuple[str, ...]:
         "statistics": "",
     }
     counted = "" if better.tokenizer == ESTIMATE.name else f"tokens are counted by {better.tokenizer}"
-    made = [ways[better.p_min_kind], counted, *better.notes, *plain.notes]
+    made = [ways[better.p_min_kind], counted, *report.notes, *better.notes, *plain.notes]
     return tuple(dict.fromkeys(note for note in made if note))
 
 

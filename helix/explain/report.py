@@ -120,6 +120,7 @@ class ExplainReport:
     exact_prefixes: bool = False
     table: TableFacts | None = None
     warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     measured: Measured | None = None
 
     @property
@@ -135,13 +136,17 @@ class ExplainReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Basis:
-    """What estimates rest on. `rows` are the usable rows of the table and are read several times."""
+    """What estimates rest on. `rows` are the usable rows of the table and are read several times.
+
+    `notes` are what a person should know of it besides what the costs say themselves.
+    """
 
     tokenizer: Tokenizer = ESTIMATE
     table: TableFacts | None = None
     rows: Iterable[Mapping[str, Any]] | None = None
     callables: Callables = field(default_factory=dict)
     settings: CostSettings = field(default_factory=CostSettings)
+    notes: tuple[str, ...] = ()
 
     @property
     def stats(self) -> TableStats | None:
@@ -179,6 +184,7 @@ def explain_plan(
         exact_prefixes=basis.tokenizer.ids_of is not None and counted and _known(done.plan, tree, basis),
         table=basis.table,
         warnings=warnings,
+        notes=basis.notes,
     )
 
 

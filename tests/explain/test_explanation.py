@@ -198,7 +198,7 @@ def test_tokens_are_counted_by_the_engine() -> None:
     engine = Counting(tokens=True)
     made = explained(ONE_STEP, [{"a": "one two"}, {"a": "one three"}], engine=engine)
     cost = made.report.costs.optimized
-    # Three turns of three tokens, "Say this again:", and the two words of the row.
+    # Two turns of three tokens, "Say this again:", and the two words of the row.
     assert cost.prompt_tokens == 2 * (3 + 3 + 3 + 2)
     # The second prompt shares all but its last word and the reply's turn.
     assert cost.p_min == 11 + 4
@@ -223,6 +223,25 @@ def test_the_engine_is_opened_once_for_tokens_and_for_the_run() -> None:
     assert measured is not None
     assert measured.steps[0].report.prompt_tokens == 22
     assert "distinct prefixes of the calls made: 15 tokens (exact); prefilled 20, 1.33 times as many" in made.text()
+
+
+def test_of_a_large_table_the_engine_counts_some_rows() -> None:
+    asked: list[str] = []
+
+    class Noting(Counting):
+        async def _tokenize(self, text: str) -> list[int]:
+            asked.append(text)
+            return [len(word) for word in text.split()]
+
+    rows = [{"a": f"one two three {number % 1500}"} for number in range(2_400)]
+    made = explained(ONE_STEP, rows, engine=Noting(tokens=True))
+    assert 100 < len(asked) < 260
+    text = " ".join(made.text().split())
+    assert "counting counted the tokens of one row in 12; tokens are estimated from characters" in text
+    # Four words a row, three of the step, two turns of three: what was counted carries over to the others.
+    cost = made.report.costs.optimized
+    assert cost.calls == 1500
+    assert cost.prompt_tokens / cost.calls == pytest.approx(13, rel=0.02)
 
 
 def test_an_engine_that_counts_nothing_leaves_the_estimate() -> None:
