@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,8 +13,9 @@ from rules_support import plan_of, seen
 
 from helix.errors import EngineError
 from helix.executor.engines.scripted import ScriptedEngine
-from helix.logical import Generate, LogicalPlan, every_node
+from helix.logical import Generate, LogicalPlan, Node, every_node
 from helix.optimizer.driver import optimize
+from helix.optimizer.rewrite import rewrite
 from helix.optimizer.rule import RuleContext
 from helix.optimizer.rules.insert_warmups import insert_warmups
 from helix.optimizer.rules.merge_equal_steps import merge_equal_steps
@@ -149,10 +151,9 @@ views = for role in ["a", text] {{
   yield view
 }}
 drafts = llm(temperature: 1, sample: 2) {{ system "{OTHER}" user "{{{{ x }}}}" }}
+sort by text desc
 output x, views, drafts
-limit 7
 """
-    text = text.replace("output x, views, drafts\nlimit 7\n", "limit 7\noutput x, views, drafts")
     rows = [{"text": f"text {number % 9}"} for number in range(20)]
     rows[2] = {"text": ""}
     plan = plan_of(text)
@@ -202,13 +203,31 @@ def test_no_limit_leaves_anybody_waiting(settings: dict[str, Any]) -> None:
     assert watch.engine.in_flight == 0
 
 
-def test_rows_that_nobody_wants_any_more_let_others_lead() -> None:
+def test_calls_before_a_limit_keep_their_order() -> None:
     text = f"""
 workflow w(text: text)
-y = llm {{ user "{{{{ text }}}}" }}
+y = llm {{ system "{RULES}" user "{{{{ text }}}}" }}
 limit 1
 x = llm {{ system "{RULES}" user "{{{{ y }}}}" }}
 output x
 """
-    watch = watched(warmed(text))
-    assert [step for step, _ in watch.at_once].count("x") == 1
+    plan = plan_of(text)
+    assert insert_warmups(plan, RuleContext()) is plan
+
+
+def test_rows_that_nobody_wants_any_more_let_others_lead() -> None:
+    text = f"""
+workflow w(text: text)
+y = llm {{ system "{RULES}" user "{{{{ text }}}}" }}
+limit 2
+x = llm {{ system "{OTHER}" user "{{{{ y }}}}" }}
+output x
+"""
+    plan = plan_of(text)
+
+    def lead(node: Node) -> Node:
+        return replace(node, lead=True) if isinstance(node, Generate) else node
+
+    watch = watched(rewrite(plan, lead))
+    assert [step for step, _ in watch.at_once].count("x") == 2
+    assert watch.engine.in_flight == 0

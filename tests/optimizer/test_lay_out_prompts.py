@@ -131,6 +131,22 @@ def test_what_stands_before_counts_too() -> None:
     assert lay_out_prompts(plan, seen(100, a=(100, 5), b=(2, 500))) is plan
 
 
+def test_the_same_parts_are_laid_out_alike_wherever_they_stand() -> None:
+    # Inside the loop the reply is the row's own, after it that of the last round: to the run both may be equal calls.
+    text = """
+workflow w(a: text, b: text)
+s = "none"
+repeat up to 2 {
+  s = llm { user "{{ b }}" }
+  x = llm { user unordered { part "{{ a }}" part "{{ s }} and more" } }
+}
+y = llm { user unordered { part "{{ a }}" part "{{ s }} and more" } }
+output x, y
+"""
+    context = seen(100, a=(30, 50), b=(10, 50))
+    assert parts(laid_out(text, context)) in (["{a}", "{s} and more"] * 2, ["{s} and more", "{a}"] * 2)
+
+
 # --- what comes out -----------------------------------------------------------------------------------------------
 
 POLICIES = [f"policy {number} " * 30 for number in range(4)]

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from helix.logical import (
     Generate,
     Invoke,
+    Limit,
     LogicalPlan,
     Map,
     Node,
@@ -36,7 +37,8 @@ def insert_warmups(plan: LogicalPlan, context: RuleContext) -> LogicalPlan:
     """Calls that begin alike: first one of them, then all others.
 
     Sound: the same calls with the same prompts; only when they are released changes. Once one has ended well no call
-    waits any more; where three have failed, neither.
+    waits any more; where three have failed, neither. Not where a limit cuts rows off: which calls are made in vain
+    before it is reached depends on their order.
     Pays: with a cold cache the common beginning, at least 256 tokens by an estimate, is computed once and not once for
     each call in flight. Steps whose prompts begin alike wait for one another too.
 
@@ -54,6 +56,8 @@ def insert_warmups(plan: LogicalPlan, context: RuleContext) -> LogicalPlan:
     if all(node.lead or _is_short(node) for node in every_node(plan.sink) if isinstance(node, Generate)):
         return plan
     rows = spine(plan.sink.rows)
+    if any(isinstance(each, Limit) for each in rows):
+        return plan
     many = context.stats is None or context.stats.rows > 1 or any(isinstance(each, Unnest) for each in rows)
     steps = tuple(_steps(topological(plan.sink), many))
     alike = Counter(step.alike for step in steps)

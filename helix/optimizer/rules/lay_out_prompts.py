@@ -7,34 +7,41 @@ from dataclasses import replace
 from itertools import permutations
 from typing import Any
 
+from helix.canonical import canonical_text
 from helix.logical import (
+    Apply,
     Body,
+    Const,
     Generate,
     LogicalPlan,
     Node,
+    Project,
     PromptPart,
     Render,
     Sink,
     Value,
     bodies,
+    encode,
     every_node,
     topological,
 )
 from helix.optimizer.rewrite import with_inputs
 from helix.optimizer.rule import RuleContext, TableStats, rule
-from helix.optimizer.variation import Deciders, Scope, distinct, prompt_pieces, text_pieces
+from helix.optimizer.variation import Deciders, Scope, distinct, text_pieces
+from helix.places import PIN
 from helix.template import Text
 
 # As many parts are laid out by trying all orders; of more the best is put first, one after the other.
 TRIED = 6
 
 
-@rule()
+@rule(fewer_calls=False, fewer_tokens=False)
 def lay_out_prompts(plan: LogicalPlan, context: RuleContext) -> LogicalPlan:
     """unordered { a, b } is unordered { b, a }.
 
     Sound: by the author's word alone. Only parts inside `unordered` move, and only among themselves: writing it says
-    that their order does not matter. A model may word its reply otherwise all the same.
+    that their order does not matter. A model may word its reply otherwise all the same. Steps with the same parts are
+    laid out alike; prompts of other steps that were equal by chance may no longer be, and then share no call.
     Pays: prompts begin alike for longer, so that less of each is computed anew: what no row changes comes first, then
     what few rows change, weighed by its tokens where the table has been looked at, else what has fewer holes.
 
@@ -54,52 +61,84 @@ def lay_out_prompts(plan: LogicalPlan, context: RuleContext) -> LogicalPlan:
     steps = (node for node in every_node(plan.sink) if isinstance(node, Generate))
     if not any(part.unordered for step in steps for part in step.prompt):
         return plan
-    sink = _laid_out(Scope().add(topological(plan.sink)), (plan.sink,), context.stats)[plan.sink.id]
+    sink = _Layout(context.stats).scope(Scope().add(topological(plan.sink)), (plan.sink,))[plan.sink.id]
     assert isinstance(sink, Sink)
     return plan if sink.id == plan.sink.id else replace(plan, sink=sink)
 
 
-def _laid_out(scope: Scope, roots: Sequence[Node], stats: TableStats | None) -> dict[str, Node]:
-    done: dict[str, Node] = {}
-    for root in roots:
-        for node in topological(root):
-            if node.id in done:
-                continue
-            fresh = with_inputs(node, done)
-            changed: dict[str, Any] = {}
-            for part, body in bodies(node):
-                inner = _in_body(scope.inside(node, body), body, stats)
-                if inner is not body:
-                    changed[part] = inner
-            if isinstance(node, Generate) and isinstance(fresh, Generate):
-                prompt = _prompt(scope, node, fresh, stats)
-                if prompt != fresh.prompt:
-                    changed["prompt"] = prompt
-            done[node.id] = replace(fresh, **changed) if changed else fresh
-    return done
+class _Layout:
+    """Lays out the prompts of one plan. The same parts are laid out alike wherever they stand, so that equal prompts of
+    several steps stay equal and share their calls.
+    """
+
+    def __init__(self, stats: TableStats | None) -> None:
+        self._stats = stats
+        self._decided: dict[tuple[str, ...], tuple[str, ...]] = {}
+
+    def scope(self, scope: Scope, roots: Sequence[Node]) -> dict[str, Node]:
+        """The new node for each node that the roots read."""
+        done: dict[str, Node] = {}
+        for root in roots:
+            for node in topological(root):
+                if node.id not in done:
+                    done[node.id] = self._node(scope, node, with_inputs(node, done))
+        return done
+
+    def _node(self, scope: Scope, node: Node, fresh: Node) -> Node:
+        changed: dict[str, Any] = {}
+        for part, body in bodies(node):
+            inner = self._body(scope.inside(node, body), body)
+            if inner is not body:
+                changed[part] = inner
+        if isinstance(node, Generate) and isinstance(fresh, Generate):
+            prompt = self._prompt(scope, node, fresh)
+            if prompt != fresh.prompt:
+                changed["prompt"] = prompt
+        return replace(fresh, **changed) if changed else fresh
+
+    def _body(self, scope: Scope, body: Body) -> Body:
+        done = self.scope(scope, (body.parameters, *(value for _, value in body.results)))
+        results: Any = tuple((name, done[value.id]) for name, value in body.results)
+        if all(new is old for (_, new), (_, old) in zip(results, body.results, strict=True)):
+            return body
+        return Body(parameters=body.parameters, results=results)
+
+    def _prompt(self, scope: Scope, old: Generate, new: Generate) -> tuple[PromptPart, ...]:
+        """The prompt with its unordered parts laid out. `old` is the step as the scope knows it."""
+        made: list[PromptPart] = []
+        for number, (known, part) in enumerate(zip(old.prompt, new.prompt, strict=True)):
+            if part.unordered and len(part.content) > 1:
+                names = [_name(content) for content in known.content]
+                alike = tuple(sorted(names))
+                if alike not in self._decided:
+                    before = scope.of_all(content for each in old.prompt[:number] for content in each.content)
+                    order = _order(scope, known.content, before, self._stats)
+                    self._decided[alike] = tuple(names[place] for place in order)
+                left = list(range(len(names)))
+                content: list[Value] = []
+                for name in self._decided[alike]:
+                    place = next(place for place in left if names[place] == name)
+                    left.remove(place)
+                    content.append(part.content[place])
+                part = replace(part, content=tuple(content))
+            made.append(part)
+        return tuple(made)
 
 
-def _in_body(scope: Scope, body: Body, stats: TableStats | None) -> Body:
-    done = _laid_out(scope, (body.parameters, *(value for _, value in body.results)), stats)
-    results: Any = tuple((name, done[value.id]) for name, value in body.results)
-    if all(new is old for (_, new), (_, old) in zip(results, body.results, strict=True)):
-        return body
-    return Body(parameters=body.parameters, results=results)
-
-
-def _prompt(scope: Scope, old: Generate, new: Generate, stats: TableStats | None) -> tuple[PromptPart, ...]:
-    """The prompt with its unordered parts laid out. `old` is the step as the scope knows it."""
-    made: list[PromptPart] = []
-    for number, (known, part) in enumerate(zip(old.prompt, new.prompt, strict=True)):
-        if part.unordered and len(part.content) > 1:
-            pieces = list(prompt_pieces(scope, old.prompt[:number], stats))
-            before: Deciders = frozenset()
-            for piece in pieces:
-                before = _both(before, piece.deciders)
-            order = _order(scope, known.content, before, stats)
-            part = replace(part, content=tuple(part.content[place] for place in order))
-        made.append(part)
-    return tuple(made)
+def _name(content: Value) -> str:
+    """What a part says, as the workflow writes it: two that say the same by the same names are alike."""
+    if content.label and not content.label.startswith(PIN):
+        return content.label
+    match content:
+        case Render(template=template, args=args):
+            return canonical_text([encode(template), [_name(arg) for arg in args]])
+        case Apply(expr=expr, args=args):
+            return canonical_text([encode(expr), [_name(arg) for arg in args]])
+        case Const(json=text):
+            return text
+        case Project(field=field):
+            return field
+    return str(getattr(content, "step", content.id))
 
 
 def _order(scope: Scope, contents: Sequence[Value], before: Deciders, stats: TableStats | None) -> list[int]:
