@@ -146,9 +146,9 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], caption: str = "
         + "</tr>"
         for row in rows
     )
-    said = f"<caption>{_text(caption)}</caption>" if caption else ""
+    said = f'<p class="quiet">{_text(caption)}</p>' if caption else ""
     return (
-        f'<div class="wide" tabindex="0"><table>{said}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+        f'{said}<div class="wide" tabindex="0"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from explain_support import EXAMPLES, ROWS, RULES, TWICE, example, explained
 
 from helix import api
 from helix.explain.layout import shortened, table, wrapped
+from helix.explain.text import measured_notes
 from helix.show import cells, plan_text
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -177,3 +179,15 @@ def test_a_table_that_is_too_wide_becomes_blocks() -> None:
         "  tokens",
         "    plain      100",
     ]
+
+
+def test_bounds_of_another_engine_are_left_out() -> None:
+    made = explained(TWICE, ROWS, analyze=True, engine="scripted")
+    measured = made.report.measured
+    assert measured is not None
+    assert measured.bounds is not None
+    # The scripted engine answers at once, faster than the model of a real one allows.
+    assert measured.bounds.lower_bound > measured.seconds
+    assert not any("no schedule" in note for note in measured_notes(measured))
+    slow = measured_notes(replace(measured, seconds=2 * measured.bounds.lower_bound))
+    assert any(note.endswith("this run took 2.0 times that") for note in slow)
