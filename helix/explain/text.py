@@ -271,8 +271,8 @@ def measured_notes(measured: Measured) -> list[str]:
                 f"{name} {seconds(value)} s" for name, value in bounds.all if name != bounds.binder and value
             )
             made.append(
-                f"no schedule on {bounds.engine_name} takes less than {seconds(bounds.lower_bound)} s, by {bounds.binder}"
-                f"{f' ({others})' if others else ''}; "
+                f"no schedule on {bounds.engine_name} takes less than {seconds(bounds.lower_bound)} s, "
+                f"by {bounds.binder}{f' ({others})' if others else ''}; "
                 f"this run took {measured.seconds / bounds.lower_bound:.1f} times that"
             )
     made.extend(measured.notes)
