@@ -230,22 +230,26 @@ class Fates:
         return Fate(before | own, all(result.typed for result in results))
 
     def _given(self, holder: Node, body: Body) -> dict[str, Fate]:
+        """The fates of parameters while a sub-plan runs: by then nothing has happened that would have kept it back."""
         names = [name for name, _ in body.parameters.columns]
         match holder:
-            case Map(over=over, captures=captures):
-                # The body begins only where the list is there.
+            case Map(rows=rows, over=over, captures=captures):
                 first = {names[0]: Fate(0, self._fate(over).typed)}
-                return first | self._captured(names[1:], captures)
-            case Choose(captures=captures):
-                return self._captured(names, captures)
-            case Repeat(carried=carried, captures=captures):
+                return first | self._captured(names[1:], captures, self._fate(rows).events | self._fate(over).events)
+            case Choose(rows=rows, condition=condition, captures=captures):
+                return self._captured(names, captures, self._fate(rows).events | self._fate(condition).events)
+            case Repeat(rows=rows, carried=carried, captures=captures):
                 typed = all(self._fate(value).typed for _, value in carried) and not _has_declared(body)
                 rounds = {name: Fate(self._event("round", holder.id, name), typed) for name, _ in carried}
-                return rounds | self._captured(names[len(carried) :], captures)
+                return rounds | self._captured(names[len(carried) :], captures, self._fate(rows).events)
         raise TypeError(f"{type(holder).__name__} holds no sub-plan")
 
-    def _captured(self, names: list[str], captures: tuple[Value, ...]) -> dict[str, Fate]:
-        return {name: self._fate(value) for name, value in zip(names, captures, strict=True)}
+    def _captured(self, names: list[str], captures: tuple[Value, ...], over: int) -> dict[str, Fate]:
+        found: dict[str, Fate] = {}
+        for name, value in zip(names, captures, strict=True):
+            fate = self._fate(value)
+            found[name] = Fate(fate.events & ~over, fate.typed)
+        return found
 
     def _kind(self, value: Value) -> Type:
         return value.type if self._fate(value).typed else JSON

@@ -31,6 +31,12 @@ class Inliner:
         self._taking = taking
         self.args: list[Value] = []
 
+    def is_text(self, value: Value) -> bool:
+        """Whether a value is a text that is put together of others and cannot fail."""
+        if not isinstance(value, Apply) or not self._fates.safe(value):
+            return False
+        return self._split(*self._head(value.expr, value.args)) is not None
+
     # --- expressions ---
 
     def expanded(self, expr: Expr, args: tuple[Value, ...]) -> Expr:

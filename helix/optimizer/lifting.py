@@ -22,6 +22,7 @@ from helix.logical import (
     Repeat,
     Value,
     bodies,
+    body_nodes,
 )
 from helix.optimizer.rewrite import instantiate, typed_as, with_inputs
 from helix.optimizer.scopes import Scope
@@ -130,6 +131,46 @@ def passed_in(holder: Holder, values: Sequence[tuple[Value, Value]]) -> Holder:
         for node in scope.nodes:
             if node.id not in done:
                 done[node.id] = with_inputs(node, done)
+        results: Any = tuple((name, done[value.id]) for name, value in body.results)
+        changed[part] = Body(parameters=parameters, results=results)
+    return replace(holder, **changed)
+
+
+def copied_in(holder: Holder, texts: Mapping[str, Apply]) -> Holder:
+    """The operator with expressions computed inside its sub-plans, from what they read, in place of those passed in.
+
+    `texts` are captured expressions by the names that they have inside.
+    """
+    held = bodies(holder)
+    columns = list(held[0][1].parameters.columns)
+    names = {value.id: name for name, value in given(holder, held[0][1]).items()}
+    added: list[Value] = []
+    taken = {name for name, _ in columns}
+    for text in texts.values():
+        for arg in text.args:
+            if arg.id not in names and not isinstance(arg, Const):
+                names[arg.id] = fresh_name(arg, taken)
+                taken.add(names[arg.id])
+                columns.append((names[arg.id], arg.type))
+                added.append(arg)
+    parameters = Parameters(columns=tuple(columns))
+    changed: dict[str, Any] = {"captures": (*holder.captures, *added)}
+    for part, body in held:
+        done: dict[str, Node] = {body.parameters.id: parameters}
+        for node in body_nodes(body):
+            if node.id in done:
+                continue
+            fresh = with_inputs(node, done)
+            if isinstance(node, Project) and node.source == body.parameters and node.field in texts:
+                text = texts[node.field]
+                inside = tuple(
+                    arg
+                    if isinstance(arg, Const)
+                    else Project(source=parameters, field=names[arg.id], type=arg.type, label=arg.label)
+                    for arg in text.args
+                )
+                fresh = typed_as(replace(text, args=inside), node.type)
+            done[node.id] = fresh
         results: Any = tuple((name, done[value.id]) for name, value in body.results)
         changed[part] = Body(parameters=parameters, results=results)
     return replace(holder, **changed)

@@ -35,9 +35,18 @@ def rewrite(plan: LogicalPlan, change: Change, *, inside: bool = True) -> Logica
 
     `inside` also goes into sub-plans, before the operator that holds them.
     """
-    sink = rewrite_node(plan.sink, change, inside=inside)
+    changed = False
+
+    def noted(node: Node) -> Node:
+        nonlocal changed
+        fresh = change(node)
+        changed = changed or fresh is not node
+        return fresh
+
+    sink = rewrite_node(plan.sink, noted, inside=inside)
     assert isinstance(sink, Sink)
-    return plan if sink is plan.sink else replace(plan, sink=sink)
+    # Equal operators that were two objects are one in the new sink, though nothing has changed.
+    return replace(plan, sink=sink) if changed else plan
 
 
 def rewrite_node(root: Node, change: Change, *, inside: bool = True) -> Node:

@@ -219,14 +219,14 @@ def rewrite_scopes(plan: LogicalPlan, change: Change) -> LogicalPlan:
     """
     scope = Scope((plan.sink,))
     done = rewritten(scope, change)
-    sink = done[plan.sink.id]
+    sink = done.get(plan.sink.id, plan.sink)
     assert isinstance(sink, Sink)
     sink = settled(scope, sink, done)
     return plan if sink is plan.sink else replace(plan, sink=sink)
 
 
 def rewritten(scope: Scope, change: Change) -> dict[str, Node]:
-    """The new node for each node of a scope."""
+    """The new node for each node of a scope that is another now."""
     done: dict[str, Node] = {}
     for node in scope.nodes:
         fresh = with_inputs(node, done)
@@ -236,7 +236,10 @@ def rewritten(scope: Scope, change: Change) -> dict[str, Node]:
             changed[part] = body_of(body, rewritten(inside, change), inside)
         if any(changed[part] is not body for part, body in bodies(node)):
             fresh = replace(fresh, **matched(changed))
-        done[node.id] = fresh if isinstance(node, Parameters) else change(scope, node, fresh)
+        if not isinstance(node, Parameters):
+            fresh = change(scope, node, fresh)
+        if fresh is not node:
+            done[node.id] = fresh
     return done
 
 
@@ -307,7 +310,7 @@ def _is_input(value: Value) -> bool:
 
 def _lost(scope: Scope, roots: Sequence[Node], done: Mapping[str, Node]) -> list[Value]:
     """The new versions of what acts in a scope that no new root reads any more, without those that another reads."""
-    acting = [done[node.id] for node in scope.nodes if acts(node) and node.id in done]
+    acting = [done.get(node.id, node) for node in scope.nodes if acts(node)]
     found: list[Value] = []
     if acting:
         reached: set[str] = set()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from helix.canonical import canonical_text
-from helix.logical import Body, Choose, Node, Parameters, Project, bodies, body_nodes, content, encode
+from helix.logical import Body, Choose, Node, Parameters, Project, Repeat, bodies, body_nodes, content, encode
 
 
 def signature(node: Node) -> str:
@@ -20,8 +20,11 @@ def _shown(node: Node, places: dict[str, int]) -> list[Any]:
     shown = content(node, lambda read: _reference(read, places))
     shown.pop("step", None)
     shown.pop("rows", None)
+    if isinstance(node, Repeat):
+        names = [name for name, _ in node.body.results]
+        shown["carried"] = [[names.index(name), _reference(value, places)] for name, value in node.carried]
     for part, body in bodies(node):
-        shown[part] = _body(body, named=not isinstance(node, Choose))
+        shown[part] = _body(body)
     return [type(node).__name__, shown]
 
 
@@ -34,12 +37,23 @@ def _output(node: Project) -> str | int:
     match node.source:
         case Parameters(columns=columns):
             return [name for name, _ in columns].index(node.field)
-        case Choose(then=then):
-            return [name for name, _ in then.results].index(node.field)
+        case Choose() | Repeat():
+            return output_place(node.source, node.field)
     return node.field
 
 
-def _body(body: Body, *, named: bool) -> list[Any]:
+def output_place(source: Choose | Repeat, field: str) -> int:
+    """Which of its outputs a branch or loop calls by a name: equal ones give theirs in the same order."""
+    return output_names(source).index(field)
+
+
+def output_names(source: Choose | Repeat) -> list[str]:
+    """The names that a branch or loop gives."""
+    body = source.then if isinstance(source, Choose) else source.body
+    return [name for name, _ in body.results]
+
+
+def _body(body: Body) -> list[Any]:
     places: dict[str, int] = {}
     shown: list[Any] = []
     for node in body_nodes(body):
@@ -48,5 +62,6 @@ def _body(body: Body, *, named: bool) -> list[Any]:
             shown.append([encode(kind) for _, kind in node.columns])
         else:
             shown.append(_shown(node, places))
-    results = [[name if named else "", places[value.id]] for name, value in body.results]
+    # What ends a loop is not known by its place.
+    results = [[name == Repeat.UNTIL, places[value.id]] for name, value in body.results]
     return [shown, results]

@@ -44,14 +44,14 @@ def drop_dead_steps(plan: LogicalPlan, context: RuleContext) -> LogicalPlan:
     """
     scope = Scope((plan.sink,))
     done = _alive(scope)
-    sink = done[plan.sink.id]
+    sink = done.get(plan.sink.id, plan.sink)
     assert isinstance(sink, Sink)
     alive = settled(scope, replace(sink, also=()), done)
     return plan if alive.id == plan.sink.id else replace(plan, sink=alive)
 
 
 def _alive(scope: Scope) -> dict[str, Node]:
-    """The new node for each node of a scope, without what its sub-plans compute or read for nobody."""
+    """The nodes of a scope that are others without what their sub-plans compute or read for nobody."""
     done: dict[str, Node] = {}
     for node in scope.nodes:
         fresh = with_inputs(node, done)
@@ -64,7 +64,9 @@ def _alive(scope: Scope) -> dict[str, Node]:
             fresh = replace(fresh, **given)
         if isinstance(fresh, Repeat):
             fresh = _without_idle(fresh, _read(scope, node))
-        done[node.id] = trim(fresh)
+        fresh = trim(fresh)
+        if fresh is not node:
+            done[node.id] = fresh
     return done
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from helix.canonical import canonical_text
 from helix.errors import HelixError
 from helix.evaluate import evaluator
-from helix.expr import Arg, Binary, Call, Expr, Literal, literal, transform, walk
+from helix.expr import Arg, Binary, Call, Expr, Literal, Unary, literal, transform, walk
 from helix.functions import FUNCTIONS, to_text
 from helix.logical import Apply, Choose, Const, Filter, LogicalPlan, Map, Node, Project, Render, Value
 from helix.optimizer.lifting import given, put_in_place
@@ -52,7 +52,9 @@ def _fold(scope: Scope, old: Node, node: Node) -> Node:
         case Filter(rows=rows, condition=Const(json=text)) if json.loads(text):
             return rows
         case Map(over=Const(json="[]" | "null" as text)):
-            return _if_exact(scope, old, node, Const(type=node.type, json=text, span=node.span))
+            # The body never runs, so that the loop fails with its row and never by itself.
+            failed = scope.fates.control(node.rows) & ~scope.ambient(old)
+            return node if failed else Const(type=node.type, json=text, span=node.span)
         case Project(source=Choose() as choose) if isinstance(choose.condition, Const):
             assert isinstance(old, Project)
             return _taken(scope, old, node, choose, choose.condition)
@@ -99,13 +101,28 @@ def _over(node: Apply, expr: Expr, args: tuple[Value, ...]) -> Apply:
 
 
 def _simplified(expr: Expr) -> Expr:
-    """`true and x` and `false or x` are x, `false and x` is false, `true or x` is true."""
+    """The expression without constant sides of `and` and `or`: `true and x` is x, `false and x` is false."""
     while isinstance(expr, Binary) and expr.op in ("and", "or"):
-        left = _simplified(expr.left)
-        if not isinstance(left, Literal):
-            return expr if left is expr.left else replace(expr, left=left)
-        expr = expr.right if bool(left.value) == (expr.op == "and") else left
+        left, right = _simplified(expr.left), _simplified(expr.right)
+        if isinstance(left, Literal):
+            expr = right if bool(left.value) == (expr.op == "and") else left
+        elif isinstance(right, Literal) and right.value is (expr.op == "and") and _gives_bool(left):
+            expr = left
+        else:
+            return expr if left is expr.left and right is expr.right else replace(expr, left=left, right=right)
     return expr
+
+
+def _gives_bool(expr: Expr) -> bool:
+    """Whether an expression gives true or false, where it gives anything."""
+    match expr:
+        case Binary(op="and" | "or", left=left, right=right):
+            return _gives_bool(left) and _gives_bool(right)
+        case Binary(op=op):
+            return op not in ("+", "-", "*", "/")
+        case Literal(value=value):
+            return isinstance(value, bool)
+    return isinstance(expr, Unary) and expr.op == "not"
 
 
 def _folded_render(node: Render, cut: frozenset[int]) -> Render:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from helix.expr import Arg, Expr, children, walk
-from helix.logical import Apply, Generate, LogicalPlan, Node, Render, Value
+from helix.logical import Apply, Choose, Generate, LogicalPlan, Map, Node, Render, Repeat, Value, bodies
 from helix.optimizer.inlining import MOST_SEGMENTS, Inliner
-from helix.optimizer.rewrite import typed_as
+from helix.optimizer.lifting import copied_in, given
+from helix.optimizer.rewrite import trim, typed_as
 from helix.optimizer.rule import RuleContext, rule
 from helix.optimizer.scopes import Scope, rewrite_scopes
 from helix.template import template
@@ -49,7 +50,17 @@ def _inline(scope: Scope, old: Node, node: Node) -> Node:
         readers = scope.readers.get(old.id, ())
         if not any(isinstance(reader, Generate) and reader.on_overflow is not None for reader in readers):
             return _inlined_render(scope, old, node)
+    if isinstance(node, Map | Choose | Repeat):
+        return _texts_inside(scope, node)
     return node
+
+
+def _texts_inside(scope: Scope, node: Map | Choose | Repeat) -> Node:
+    """The operator with texts put together in its sub-plans, where prompts can show them, instead of outside."""
+    inner = Inliner(scope.fates, scope.has_one_reader, taking=False)
+    captured = given(node, bodies(node)[0][1])
+    texts = {name: value for name, value in captured.items() if isinstance(value, Apply) and inner.is_text(value)}
+    return trim(copied_in(node, texts)) if texts else node
 
 
 def _inlined_apply(scope: Scope, old: Node, node: Apply) -> Value:

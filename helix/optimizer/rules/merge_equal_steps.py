@@ -29,7 +29,7 @@ from helix.logical import (
 from helix.optimizer.rewrite import with_inputs
 from helix.optimizer.rule import RuleContext, rule
 from helix.optimizer.scopes import Scope, body_of
-from helix.optimizer.signature import signature
+from helix.optimizer.signature import output_names, output_place, signature
 from helix.places import PIN, Order, Places
 from helix.traits import traits
 
@@ -98,8 +98,8 @@ class _Merger:
             for part, body in bodies(node):
                 inside = _Merger(self._scope.inside(node, part, body), self._places).merged()
                 self._bodies[node.id, part] = body_of(body, inside)
-            if isinstance(node, Project) and isinstance(node.source, Choose):
-                self._outputs.setdefault((node.source.id, _position(node.source, node.field)), node)
+            if isinstance(node, Project) and isinstance(node.source, Choose | Repeat):
+                self._outputs.setdefault((node.source.id, output_place(node.source, node.field)), node)
         self._classify()
         return self._rebuilt()
 
@@ -109,8 +109,8 @@ class _Merger:
         by_signature: dict[str, list[_Class]] = {}
         for node in self._scope.nodes:
             alike = self._with_bodies(with_inputs(node, self._alike), node)
-            if isinstance(node, Project) and isinstance(node.source, Choose):
-                alike = self._named_like_first(node, alike)
+            if isinstance(node, Project) and isinstance(node.source, Choose | Repeat):
+                alike = self._named_like_first(node, node.source, alike)
             self._alike[node.id] = alike
             if isinstance(node, Apply | Render):
                 self._note_value(node, alike, by_signature)
@@ -200,9 +200,7 @@ class _Merger:
                 return low
         return None
 
-    def _named_like_first(self, node: Project, alike: Node) -> Node:
-        source = node.source
-        assert isinstance(source, Choose)
+    def _named_like_first(self, node: Project, source: Choose | Repeat, alike: Node) -> Node:
         group = self._classes.get(source.id)
         if group is None or group.members[0] == source:
             return alike
@@ -239,17 +237,20 @@ class _Merger:
             changed["step"] = first.step
         if isinstance(first, Value):
             changed["label"] = first.label
+        if isinstance(first, Repeat) and isinstance(fresh, Repeat):
+            names = [name for name, _ in first.carried]
+            changed["carried"] = tuple(zip(names, (value for _, value in fresh.carried), strict=True))
         if group.rows is not None:
             changed["rows"] = done[group.rows.id]
         changed |= {part: self._bodies[first.id, part] for part, _ in bodies(first)}
         return replace(fresh, **changed)
 
     def _of_first(self, node: Project, fresh: Node) -> Node:
-        group = self._classes.get(node.source.id)
-        if group is None or not isinstance(node.source, Choose) or group.first == node.source:
+        source, group = node.source, self._classes.get(node.source.id)
+        if group is None or not isinstance(source, Choose | Repeat) or group.first == source:
             return fresh
-        field = _renamed(node.source, node.field, group.first)
-        twin = self._outputs.get((group.first.id, _position(node.source, node.field)))
+        field = _renamed(source, node.field, group.first)
+        twin = self._outputs.get((group.first.id, output_place(source, node.field)))
         label = node.label if twin is None else twin.label
         return replace(fresh, field=field, label=label)  # type: ignore[call-arg]
 
@@ -259,12 +260,8 @@ def _mergeable(node: Node) -> bool:
     return own.deterministic and own.effects in ("pure", "read")
 
 
-def _position(source: Choose, field: str) -> int:
-    return [name for name, _ in source.then.results].index(field)
-
-
 def _renamed(source: Node, field: str, other: Node) -> str:
-    """What an equal operator calls an output: equal branches give their names in the same order."""
-    if isinstance(source, Choose) and isinstance(other, Choose):
-        return other.then.results[_position(source, field)][0]
-    return field
+    """What an equal branch or loop calls an output."""
+    assert isinstance(source, Choose | Repeat)
+    assert isinstance(other, Choose | Repeat)
+    return output_names(other)[output_place(source, field)]

@@ -45,6 +45,9 @@ def _merge(scope: Scope, old: Node, node: Node) -> Node:
     if not isinstance(node, Limit) or not isinstance(node.rows, Limit):
         return node
     assert isinstance(old, Limit)
+    if scope.fates.control(old) != scope.fates.control(old.rows):
+        # A row that has failed in a step with effects counts as failed from the next limit on.
+        return node
     if node.count >= node.rows.count:
         return node.rows
     if node.rows.id != old.rows.id or len(scope.readers[old.rows.id]) > 1:
