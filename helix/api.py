@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from helix.executor.tables import RowSource, ScanReport
     from helix.explain.explanation import Explanation
     from helix.grammar.bind import Bound
-    from helix.optimizer.cost import Prices
     from helix.syntax import Workflow as Syntax
 
 # Rules by which equal calls become one: what `--no-merge` asks to leave.
@@ -139,7 +138,7 @@ def explain(
             engine=engine,
             model=model,
             api_key=api_key,
-            prices=_prices(prices),
+            prices=prices,
             input_format=input_format,
             analyze=analyze,
             settings=_settings(settings, options),
@@ -422,17 +421,6 @@ def _as_text(value: Any) -> str:
     from helix.canonical import canonical_text
 
     return canonical_text(value)
-
-
-def _prices(given: Sequence[float] | None) -> Prices | None:
-    from helix.optimizer.cost import Prices
-
-    if given is None:
-        return None
-    if len(given) not in (2, 3) or not all(0 <= price < float("inf") for price in given):
-        shown = ",".join(f"{price:g}" for price in given)
-        raise OptionError(f"prices are two or three numbers: prompt, reply, cached prompt; found {shown or 'none'}")
-    return Prices(prompt=given[0], output=given[1], cached=given[2] if len(given) == 3 else None)
 
 
 def _settings(settings: RunSettings | None, options: Mapping[str, Any]) -> RunSettings:

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from helix.api import Prepared, check
-from helix.errors import EngineError
+from helix.errors import EngineError, OptionError
 from helix.executor.engines.base import Message, Request
 from helix.executor.engines.shared import SharedEngine, SharedEngines
 from helix.explain.explanation import Explanation
@@ -50,7 +50,7 @@ class Wanted:
     engine: str | Engine | None = None
     model: str | None = None
     api_key: str | None = None
-    prices: Prices | None = None
+    prices: Sequence[float] | None = None
     input_format: str | None = None
     analyze: bool = False
     quiet: bool = True
@@ -63,7 +63,7 @@ def explain_workflow(workflow: Workflow, wanted: Wanted) -> Explanation:
     chosen = choose_rules(wanted.rules, wanted.without)
     bound = check(workflow, set=wanted.set)
     warnings = tuple(each.message + (f" ({each.span})" if each.span is not None else "") for each in bound.warnings)
-    basis = Basis(settings=CostSettings(prices=wanted.prices, engine=_engine_time(wanted.engine, bound.plan)))
+    basis = Basis(settings=CostSettings(prices=_prices(wanted.prices), engine=_engine_time(wanted.engine, bound.plan)))
 
     def explained(basis: Basis) -> ExplainReport:
         return explain_plan(bound.plan, basis, rules=chosen, warnings=warnings)
@@ -83,6 +83,15 @@ def explain_workflow(workflow: Workflow, wanted: Wanted) -> Explanation:
         finally:
             prepared.source.close()
     return Explanation(report, width=wanted.width)
+
+
+def _prices(given: Sequence[float] | None) -> Prices | None:
+    if given is None:
+        return None
+    if len(given) not in (2, 3) or not all(0 <= price < float("inf") for price in given):
+        shown = ",".join(f"{price:g}" for price in given)
+        raise OptionError(f"prices are two or three numbers: prompt, reply, cached prompt; found {shown or 'none'}")
+    return Prices(prompt=given[0], output=given[1], cached=given[2] if len(given) == 3 else None)
 
 
 def _engine_time(engine: str | Engine | None, plan: LogicalPlan) -> EngineTime:
