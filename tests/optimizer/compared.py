@@ -10,15 +10,19 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from pathlib import Path
 from typing import Any
 
 from helix.errors import EngineError
+from helix.executor.engines.base import Message, Request
 from helix.executor.engines.schema_value import schema_value
 from helix.executor.engines.scripted import ScriptedEngine
+from helix.executor.prompts import reply_schema
 from helix.executor.run import Run
 from helix.executor.settings import RunSettings
 from helix.executor.tables import MemorySink, open_rows
-from helix.logical import LogicalPlan
+from helix.logical import Generate, LogicalPlan
+from helix.prefixes import static_prefix
 from helix.types import JSON, TEXT, ListOf, Type
 
 PATIENCE = 60.0
@@ -89,20 +93,49 @@ class Outcome:
     saved: list[str]
 
 
-def run_plan(plan: LogicalPlan, rows: Sequence[Mapping[str, Any]], *, failing: float = 0.0, salt: int = 0) -> Outcome:
-    """Runs a plan to its end. `failing` is the share of prompts that fail, `salt` changes which ones do."""
+def answer(request: Request, *, failing: float, salt: int) -> str | None:
+    """What the engine replies to a prompt; None where it does not like it."""
+    # Parts that the author left unordered are lines of one message: their order is not to matter here.
+    prompt = [(message.role, sorted(message.content.split("\n"))) for message in request.messages]
+    seed = (salt, request.model, request.sample, prompt)
+    if fraction(*seed) < failing:
+        return None
+    digest = blake2b(repr(seed).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    if request.schema is None:
+        return f"scripted {digest.hex()[:12]}"
+    return json.dumps(schema_value(request.schema, digest))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """A store that knows what the engine would reply to a prompt of literal text."""
+
+    failing: float
+    salt: int
+
+    def reply(self, step: Generate) -> str | None:
+        turns = [turn.split("\x1f") for turn in static_prefix(step).split("\x1e")[1:]]
+        messages = tuple(Message(role=role, content=text) for role, text in turns)
+        request = Request(model=step.model.name, messages=messages, schema=reply_schema(step.returns))
+        return answer(request, failing=self.failing, salt=self.salt)
+
+
+def run_plan(
+    plan: LogicalPlan,
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    failing: float = 0.0,
+    salt: int = 0,
+    folder: Path | None = None,
+) -> Outcome:
+    """Runs a plan to its end. `failing` is the share of prompts that fail, `salt` changes which ones do; relative
+    databases lie in `folder`.
+    """
     tools = Tools(failing=failing)
 
     def reply(request: Any) -> Any:
-        # Parts that the author left unordered are lines of one message: their order is not to matter here.
-        prompt = [(message.role, sorted(message.content.split("\n"))) for message in request.messages]
-        seed = (salt, request.model, request.sample, prompt)
-        if fraction(*seed) < failing:
-            return EngineError("the scripted engine does not like this prompt", status=400)
-        digest = blake2b(repr(seed).encode("utf-8", "surrogatepass"), digest_size=16).digest()
-        if request.schema is None:
-            return f"scripted {digest.hex()[:12]}"
-        return json.dumps(schema_value(request.schema, digest))
+        text = answer(request, failing=failing, salt=salt)
+        return EngineError("the scripted engine does not like this prompt", status=400) if text is None else text
 
     engine = ScriptedEngine(reply=reply)
 
@@ -116,6 +149,7 @@ def run_plan(plan: LogicalPlan, rows: Sequence[Mapping[str, Any]], *, failing: f
             RunSettings(concurrency=2),
             open_engine=lambda address: engine,
             callables=tools.callables,
+            folder=folder,
         )
         try:
             source.scan()

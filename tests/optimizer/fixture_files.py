@@ -1,7 +1,9 @@
 """Fixture files of rules: a workflow, and after `----` the plan that one rule makes of it.
 
 # title: what it shows
-# stats: rows=100 lang=2/1 text=90/40     distinct values and tokens of columns, where the rule may know them
+# stats: rows=100 lang=2/1 text=90/40     distinct values and tokens of columns, where the rule may know them;
+#                                         `text>lang`: each value of one column comes with one of the other
+# known: a reply                          what the store has as the reply to each prompt that no row changes
 workflow ...
 ----
 = label                                   records of one label must reach one plan; the first one shows it
@@ -15,10 +17,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from rules_support import Known
+
 from helix.optimizer.rule import ColumnStats, RuleContext, TableStats
 
 _TITLE = re.compile(r"^# title: ", re.MULTILINE)
-_HEAD = re.compile(r"# (stats): (.*)\n")
+_HEAD = re.compile(r"# (stats|known): (.*)\n")
 _LINE = "----\n"
 UNCHANGED = "unchanged\n"
 
@@ -42,18 +46,24 @@ class Fixture:
     @property
     def context(self) -> RuleContext:
         """What the rule may know besides the plan."""
-        shown = self.head.get("stats")
+        reply, shown = self.head.get("known"), self.head.get("stats")
+        known = None if reply is None else Known({"": reply})
         if shown is None:
-            return RuleContext()
+            return RuleContext(known=known)
         rows, columns = 0, {}
+        determines: list[tuple[str, str]] = []
         for part in shown.split():
             name, _, value = part.partition("=")
+            decides, _, decided = part.partition(">")
             if name == "rows":
                 rows = int(value)
+            elif decided:
+                determines.append((decides, decided))
             else:
                 distinct, _, tokens = value.partition("/")
                 columns[name] = ColumnStats(distinct=int(distinct), tokens=float(tokens))
-        return RuleContext(stats=TableStats(rows=rows, columns=columns))
+        stats = TableStats(rows=rows, columns=columns, determines=tuple(determines))
+        return RuleContext(stats=stats, known=known)
 
 
 def read(file: Path) -> list[Fixture]:
