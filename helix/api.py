@@ -25,6 +25,14 @@ if TYPE_CHECKING:
 
 # Rules by which equal calls become one: what `--no-merge` asks to leave.
 _MERGING = ("merge_equal_steps", "hoist_invariants")
+# Files that are never results: to write over one is a slip.
+_SOURCES = {
+    ".helix": "workflow",
+    ".py": "Python file",
+    ".toml": "settings file",
+    ".sqlite": "database",
+    ".db": "database",
+}
 _Made = TypeVar("_Made")
 _SUFFIXES = (".helix",)
 
@@ -246,6 +254,8 @@ class Prepared:
         self._output = None if output is None else os.fspath(output)
         self._output_format = output_format
         self._quiet = quiet
+        self._made = self._engines_named()
+        _refuse_target(self._output, output_format, rows)
         self._callables = load_callables(workflow, self.bound)
         columns = self.bound.plan.scan.columns
         if rows is None and not columns:
@@ -359,7 +369,15 @@ class Prepared:
         sink.keep_partial(path)
         self.partial = f"the {sink.written} finished rows are in {path}"
 
+    def _engines_named(self) -> dict[str | None, Engine]:
+        """The engines of the plan by their addresses, not yet opened. Raises OptionError for what is no address."""
+        calls = [node for node in every_node(self.plan.sink) if isinstance(node, Generate)]
+        return {address: self._make_engine(address) for address in dict.fromkeys(call.model.engine for call in calls)}
+
     def _open_engine(self, address: str | None) -> Engine:
+        return self._made.pop(address, None) or self._make_engine(address)
+
+    def _make_engine(self, address: str | None) -> Engine:
         from helix.executor.engines import open_engine
 
         if self._engine is not None and not isinstance(self._engine, str):
@@ -373,6 +391,24 @@ class Prepared:
         calls = [node for node in every_node(self.bound.plan.sink) if isinstance(node, Generate)]
         names = {call.model.name for call in calls if call.model.engine == address and call.model.name is not None}
         return names.pop() if len(names) == 1 else None
+
+
+def _refuse_target(output: str | None, form: str | None, rows: Any) -> None:
+    """Refuses a target that cannot be written, or whose content is no result: the input, a workflow, a program."""
+    from helix.executor.tables.formats import output_format
+
+    if output is None or output == "-":
+        return
+    path = Path(output)
+    if path.is_dir():
+        raise OptionError(f"cannot write {output}: it is a folder")
+    output_format(path, form)
+    if not path.parent.is_dir():
+        raise OptionError(f"cannot write {output}: there is no folder {path.parent}")
+    if isinstance(rows, str | os.PathLike) and path.exists() and Path(rows).exists() and path.samefile(rows):
+        raise OptionError(f"the output {output} is the input; write the result to another file")
+    if path.suffix in _SOURCES and path.exists():
+        raise OptionError(f"the output {output} would replace a {_SOURCES[path.suffix]}; write to another file")
 
 
 def partial_path(output: str) -> Path:

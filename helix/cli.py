@@ -116,7 +116,7 @@ def check(files: tuple[str, ...], constants: tuple[str, ...]) -> int:
 @click.option("--check", "only_check", is_flag=True, help="Change nothing; exit 3 where a file would change.")
 @click.option("--stdout", "to_stdout", is_flag=True, help="Print the text instead of writing the file.")
 def fmt(files: tuple[str, ...], only_check: bool, to_stdout: bool) -> int:
-    """Print workflow FILES in the one layout; a workflow in a Python file is printed as text.
+    """Rewrite workflow FILES in the one layout. With --stdout print instead, also a workflow in a Python file.
 
     \b
     helix fmt support.helix

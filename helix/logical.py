@@ -2,8 +2,8 @@
 
 There are two kinds of operators. A *relation* says which rows there are: `Scan`, `Filter`, `Unnest`, `GroupReduce`,
 `Sort`, `Limit`, and `Parameters` inside a sub-plan. A *value* is computed for each row of a relation. An operator that
-calls something (`Generate`, `Invoke`), stands for a call (`Fetch`) or holds a sub-plan (`Map`, `Choose`, `Repeat`) names
-the relation it runs over in `rows`; `Apply`, `Render` and `Const` are pure and run wherever their inputs are.
+calls something (`Generate`, `Invoke`), stands for a call (`Fetch`) or holds a sub-plan (`Map`, `Choose`, `Repeat`)
+names the relation it runs over in `rows`; `Apply`, `Render` and `Const` are pure and run wherever their inputs are.
 
 Nodes are immutable and compared by `id`, a hash of operator, fields and the ids of the inputs. Two processes give the
 same plan the same ids. A sub-plan (`Body`) is closed: it reads its parameters only, and the operator that holds it

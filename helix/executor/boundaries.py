@@ -8,7 +8,7 @@ from typing import Any
 
 from helix.canonical import canonical_text
 from helix.executor.program import Segment
-from helix.executor.segments import Entry, Leaving
+from helix.executor.segments import Entry, Leaving, skipped_steps
 from helix.executor.spool import Spool
 from helix.executor.values import Failure
 from helix.logical import GroupReduce, Limit, Sort
@@ -63,7 +63,9 @@ class LimitBoundary(Boundary):
             self._left -= 1
             control = first_failure(leaving.failures) or True
             self.failed += control is not True
-            self._waiting.append(Entry(leaving.row, control, {}, self._exports(leaving), leaving.given))
+            entry = Entry(leaving.row, control, {}, self._exports(leaving), leaving.given)
+            entry.skipped = skipped_steps(leaving)
+            self._waiting.append(entry)
             self.backlog = len(self._waiting)
             self.full = self._left == 0
 
@@ -91,7 +93,7 @@ class SortBoundary(Boundary):
     def add(self, leaving: Leaving) -> None:
         keys = [leaving.values[slot] for slot in self._segment.keys]
         failed = first_failure([*leaving.failures, *(key for key in keys if key.__class__ is Failure)])
-        item = [leaving.row, failed or True, self._exports(leaving), leaving.given]
+        item = [leaving.row, failed or True, self._exports(leaving), leaving.given, skipped_steps(leaving)]
         self.failed += failed is not None
         self._spool.add((0, *keys) if failed is None else (1, *(None for _ in keys)), item)
 
@@ -106,8 +108,10 @@ class SortBoundary(Boundary):
             return None
         self._left -= 1
         self.over = self._left == 0
-        row, control, imports, given = next(self._sorted)
-        return Entry(row, control, {}, imports, given)
+        row, control, imports, given, skipped = next(self._sorted)
+        entry = Entry(row, control, {}, imports, given)
+        entry.skipped = skipped
+        return entry
 
     def close(self) -> None:
         self._spool.close()

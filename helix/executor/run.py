@@ -145,7 +145,7 @@ class Run:
         return self.report
 
     def _count_cut_rows(self) -> None:
-        """Counts failed rows that a sort put last and a limit then cut: they are not in the result, but not forgotten."""
+        """Counts failed rows that a sort put last and a limit then cut: not in the result, but not forgotten."""
         cut = 0 if self.report.interrupted else cut_failures(self._boundaries)
         if cut:
             self.report.failed_rows += cut

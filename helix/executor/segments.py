@@ -24,7 +24,7 @@ class Entry:
     that failed before it began. `known` says that its failure has been counted.
     """
 
-    __slots__ = ("control", "given", "imports", "inputs", "known", "row")
+    __slots__ = ("control", "given", "imports", "inputs", "known", "row", "skipped")
 
     def __init__(
         self,
@@ -40,15 +40,16 @@ class Entry:
         self.imports = imports
         self.given = given
         self.known = False
+        self.skipped: list[str] = []
 
 
 class Leaving:
     """A row that leaves a segment: the values that cross the boundary by slot, and the failures that are the row's.
 
-    `known` says that the row had failed before it came into the segment.
+    `known` says that the row had failed before it came into the segment, `before` names the steps skipped until then.
     """
 
-    __slots__ = ("failures", "frames", "given", "known", "row", "values")
+    __slots__ = ("before", "failures", "frames", "given", "known", "row", "values")
 
     def __init__(
         self,
@@ -59,8 +60,10 @@ class Leaving:
         frames: tuple[tuple[Program, Frame], ...] = (),
         given: dict[str, Any] | None = None,
         known: bool = False,
+        before: list[str] | None = None,
     ) -> None:
         self.row = row
+        self.before = before or []
         self.values = values
         self.failures = failures
         self.frames = frames
@@ -206,4 +209,31 @@ class Stage:
             for child in frame.children or ():
                 yield from self._leaving(child, entry, depth + 1, frames, failures)
             return
-        yield Leaving(entry.row, values, failures, frames=frames, given=entry.given, known=entry.known)
+        yield Leaving(
+            entry.row,
+            values,
+            failures,
+            frames=frames,
+            given=entry.given,
+            known=entry.known,
+            before=entry.skipped,
+        )
+
+
+def skipped_steps(leaving: Leaving) -> list[str]:
+    """The steps of a row that were not done since others had failed."""
+    skipped: dict[str, None] = dict.fromkeys(leaving.before)
+    for program, frame in leaving.frames:
+        if frame.tainted:
+            for step, slot in program.steps:
+                value = frame.values[slot]
+                # The copies of an unrolled loop go by the name of the loop, as its items do where it is not unrolled.
+                name = step.partition("[")[0]
+                if value.__class__ is Failure and not _is_own(value.step, name):
+                    skipped[name] = None
+    return list(skipped)
+
+
+def _is_own(failed: str, step: str) -> bool:
+    """Whether a failure with this step's name began in the step itself, or in an item of it."""
+    return failed == step or failed.startswith((f"{step}[", f"{step}."))

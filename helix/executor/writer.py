@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from helix.errors import InputError
-from helix.executor.segments import Leaving
+from helix.executor.segments import Leaving, skipped_steps
 from helix.executor.spool import Spool
 from helix.executor.tables import RowSink
 from helix.executor.values import Failure
@@ -49,9 +49,9 @@ class Writer:
             return False
         first = min(failures, key=lambda failure: failure.order) if failures else None
         if self._held is not None:
-            self._held.add((leaving.row,), [out, first, _skipped(leaving)])
+            self._held.add((leaving.row,), [out, first, skipped_steps(leaving)])
             return first is not None
-        return self._done(out, first, lambda: _skipped(leaving))
+        return self._done(out, first, lambda: skipped_steps(leaving))
 
     def finish(self) -> None:
         """Writes the rows that were held back, in the order of the input; those of one input row in their own."""
@@ -100,20 +100,6 @@ class Writer:
             report.tracebacks.setdefault(failure.step, failure.traceback)
 
 
-def _skipped(leaving: Leaving) -> list[str]:
-    """The steps of a row that were not done since others had failed."""
-    skipped: dict[str, None] = {}
-    for program, frame in leaving.frames:
-        if frame.tainted:
-            for step, slot in program.steps:
-                value = frame.values[slot]
-                # The copies of an unrolled loop go by the name of the loop, as its items do where it is not unrolled.
-                name = step.partition("[")[0]
-                if value.__class__ is Failure and not _is_own(value.step, name):
-                    skipped[name] = None
-    return list(skipped)
-
-
 def _error(failure: Failure | None, skipped: list[str]) -> dict[str, Any]:
     assert failure is not None
     return {
@@ -124,8 +110,3 @@ def _error(failure: Failure | None, skipped: list[str]) -> dict[str, Any]:
         "skipped": skipped,
         "raw": failure.raw,
     }
-
-
-def _is_own(failed: str, step: str) -> bool:
-    """Whether a failure with this step's name began in the step itself, or in an item of it."""
-    return failed == step or failed.startswith((f"{step}[", f"{step}."))

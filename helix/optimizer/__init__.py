@@ -1,4 +1,4 @@
-"""Logical plan to better logical plan, then to a physical plan: the rules, one file each, and the lowering.
+"""A logical plan to a better one: the rules, one file each in `rules/`, and the driver that applies them.
 
-Empty in this version: plans run as they are bound. Equal calls are merged by the executor while it runs.
+`tree/` is the templated radix tree of a plan's prompts; `cost` and what it stands on estimate what a plan takes.
 """

@@ -194,7 +194,7 @@ def test_an_error_of_the_table_ends_the_run_with_it(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(source.RowSource, "_records", broken)
     engine = ScriptedEngine([{"delay": 0.01}])
     with pytest.raises(InputError, match="the table broke"):
-        run(TEXT, ROWS, engine=engine)
+        run(TEXT, ROWS, engine=engine, plain=True)
     assert (engine.in_flight, engine.closed) == (0, 1)
 
 

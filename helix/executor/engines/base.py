@@ -1,8 +1,8 @@
 """What the executor asks of an engine: the requests, the replies, and the protocol itself.
 
 An engine turns one request into one reply. It does not retry, count or order: the executor does. It raises
-`EngineError` for everything that goes wrong on the engine's side, and lets `asyncio.CancelledError` through after it has
-closed the request's connection.
+`EngineError` for everything that goes wrong on the engine's side, and lets `asyncio.CancelledError` through after it
+has closed the request's connection.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Message:
 class Request:
     """One call. Absent sampling fields (None) are left to the engine's own defaults.
 
-    `schema` is the JSON Schema the reply must satisfy (None: free text); `sample` numbers the samples of one prompt from 0.
+    `schema` is the JSON Schema the reply must satisfy (None: free text); `sample` numbers the samples of one prompt.
     `step` and `row` say whose call it is, for logs and the scripted engine; they are never sent.
     """
 
