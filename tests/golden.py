@@ -1,9 +1,9 @@
 """Golden files: records of a title, a before and an after, the after rewritten by `pytest --update-golden`.
 
-    ==== a title
-    what goes in
-    ----
-    what comes out
+==== a title
+what goes in
+----
+what comes out
 """
 
 from __future__ import annotations

@@ -26,6 +26,7 @@ def plan_of(text: str, folder: Path | None = None) -> LogicalPlan:
     """The bound plan of a workflow's text, as it is before any rule."""
     return bind(parse(text.strip() + "\n"), folder=folder).plan
 
+
 # A value in a pattern: of one message, or of whole messages.
 _ONE, _MANY = "[^\x00\x01]*", ".*"
 

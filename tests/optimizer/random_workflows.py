@@ -207,8 +207,7 @@ class Author(_Author):
         otherwise = [f"{other} = {more[0]}", *more[1:]] if self.chance(2) else [f"{other} = null"]
         names.define(name, kind)
         names.define(other, more_kind if otherwise == after else optional(more_kind))
-        first = step + after if self.chance(3) else after + step if "s" not in more[0] else step + after
-        return [f"if {condition} {{", *_indented(first), "} else {", *_indented(step + otherwise), "}"]
+        return [f"if {condition} {{", *_indented(step + after), "} else {", *_indented(step + otherwise), "}"]
 
     def loop(self, names: _Names, depth: int) -> list[str]:
         if self.chance(3):
