@@ -36,6 +36,7 @@ class Node:
 
     span: Span | None = field(default=None, compare=False, repr=False)
     id: str = field(init=False, compare=False, repr=False, default="")
+    _inputs: tuple[Node, ...] | None = field(init=False, compare=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "id", _digest(self))
@@ -49,7 +50,11 @@ class Node:
     @property
     def inputs(self) -> tuple[Node, ...]:
         """The operators this one reads, in the order of its fields; those inside a sub-plan are not among them."""
-        return tuple(_nodes(tuple(getattr(self, name) for name in _content(type(self)))))
+        found = self._inputs
+        if found is None:
+            found = tuple(_nodes(tuple(getattr(self, name) for name in _content(type(self)))))
+            object.__setattr__(self, "_inputs", found)
+        return found
 
 
 # --- relations ----------------------------------------------------------------------------------------------------
@@ -431,8 +436,8 @@ def encode(value: Any, refer: Callable[[Node], str | int] = _by_id) -> Any:
     raise TypeError(f"{type(value).__name__} has no place in a plan")
 
 
-# What takes no part in ids: where a node was written, what it is called, and the id itself.
-UNHASHED = ("span", "label", "id")
+# What takes no part in ids: where a node was written, what it is called, and what is worked out from the rest.
+UNHASHED = ("span", "label", "id", "_inputs")
 _CONTENT: dict[type, tuple[str, ...]] = {}
 _DEFAULTS: dict[type, dict[str, Any]] = {}
 

@@ -47,11 +47,15 @@ def optimize(
     fired: list[Fired] = []
     current = pinned(plan)
     seen = {plan.id: "the plan itself"}
+    idle: dict[str, LogicalPlan] = {}
     for _ in range(MAX_ROUNDS):
         before_round = current
         for rule in chosen:
+            if idle.get(rule.name) is current:
+                continue
             changed = rule.apply(current, context)
             if changed is current or changed.id == current.id:
+                idle[rule.name] = current
                 continue
             _check(rule, current, changed)
             if blurred(changed):
