@@ -1,4 +1,4 @@
-"""The literal beginning of a step's prompts: what all its calls begin with, whatever the row."""
+"""The literal text of a step's prompts: what all its calls begin with, or all that they say, whatever the row."""
 
 from __future__ import annotations
 
@@ -28,6 +28,17 @@ def static_prefix(step: Generate) -> str:
             if not whole:
                 return "".join(shown)
     return "".join(shown)
+
+
+def literal_messages(step: Generate) -> tuple[tuple[str, str], ...] | None:
+    """The messages of a prompt that no row changes, each as its role and its text; None where anything may change."""
+    made: list[tuple[str, str]] = []
+    for part in step.prompt:
+        texts = [_literal(content) for content in part.content]
+        if part.role == "history" or not all(whole for _, whole in texts):
+            return None
+        made.append((part.role, "\n\n".join(text for text, _ in texts)))
+    return tuple(made)
 
 
 def _literal(content: Value) -> tuple[str, bool]:

@@ -10,7 +10,10 @@ from helix.logical import Generate, LogicalPlan
 
 
 class KnownResults(Protocol):
-    """What the store of results tells the optimizer: the text of a reply to a prompt that no row changes, or None."""
+    """What the store of results tells the optimizer: the text of a reply to a prompt that no row changes, or None.
+
+    `helix.prefixes.literal_messages` gives the messages of the prompt.
+    """
 
     def reply(self, step: Generate) -> str | None: ...
 

@@ -22,7 +22,7 @@ from helix.executor.run import Run
 from helix.executor.settings import RunSettings
 from helix.executor.tables import MemorySink, open_rows
 from helix.logical import Generate, LogicalPlan
-from helix.prefixes import static_prefix
+from helix.prefixes import literal_messages
 from helix.types import JSON, TEXT, ListOf, Type
 
 PATIENCE = 60.0
@@ -114,8 +114,7 @@ class Asked:
     salt: int
 
     def reply(self, step: Generate) -> str | None:
-        turns = [turn.split("\x1f") for turn in static_prefix(step).split("\x1e")[1:]]
-        messages = tuple(Message(role=role, content=text) for role, text in turns)
+        messages = tuple(Message(role=role, content=text) for role, text in literal_messages(step) or ())
         request = Request(model=step.model.name, messages=messages, schema=reply_schema(step.returns))
         return answer(request, failing=self.failing, salt=self.salt)
 

@@ -13,15 +13,14 @@ from rules_support import knowing, plan_of
 from helix.executor.engines.base import Message, Request
 from helix.executor.engines.scripted import ScriptedEngine
 from helix.executor.prompts import reply_schema
-from helix.functions import to_text
-from helix.logical import Const, Fetch, Generate, LogicalPlan, Render, every_node
+from helix.logical import Fetch, Generate, LogicalPlan, every_node
 from helix.optimizer.driver import optimize
 from helix.optimizer.rule import RuleContext
 from helix.optimizer.rules.fetch_known_results import fetch_known_results
 from helix.plan_json import from_json, to_json
+from helix.prefixes import literal_messages
 from helix.show import plan_text
 from helix.summary import plan_summary, summarize
-from helix.template import Text
 from helix.verify import verify
 
 
@@ -33,16 +32,9 @@ class Asked:
 
     def reply(self, step: Generate) -> str | None:
         self.steps.append(step.step)
-        messages = tuple(Message(role=part.role, content=_literal(part.content[0])) for part in step.prompt)
+        messages = tuple(Message(role=role, content=text) for role, text in literal_messages(step) or ())
         request = Request(model=step.model.name, messages=messages, schema=reply_schema(step.returns))
         return asyncio.run(ScriptedEngine().generate(request)).text
-
-
-def _literal(content: Any) -> str:
-    if isinstance(content, Const):
-        return to_text(json.loads(content.json))
-    assert isinstance(content, Render)
-    return "".join(segment.text for segment in content.template.segments if isinstance(segment, Text))
 
 
 def known(plan: LogicalPlan) -> LogicalPlan:
@@ -153,6 +145,7 @@ def test_each_row_gets_a_value_of_its_own() -> None:
         'llm(cache: off) { user "How?" }',
         'llm(sample: 2) { user "How?" }',
         "llm { user \"How?\" history [{ role: 'user', content: text }] }".replace("'", '"'),
+        'llm { user "How? {{ 1 / 0 }}" }',
     ],
 )
 def test_what_a_row_or_chance_changes_is_called(step: str) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from helix.errors import OutputError
-from helix.logical import Apply, Const, Fetch, Generate, LogicalPlan, Node, Render, topological
+from helix.logical import Fetch, Generate, LogicalPlan, Node
 from helix.optimizer.rewrite import rewrite
 from helix.optimizer.rule import KnownResults, RuleContext, rule
+from helix.prefixes import literal_messages
 from helix.replies import parse_reply
 
 
@@ -13,7 +14,7 @@ from helix.replies import parse_reply
 def fetch_known_results(plan: LogicalPlan, context: RuleContext) -> LogicalPlan:
     """x = f(constants) is the result that the store has of it.
 
-    Sound: only a deterministic step without `cache off` and with one sample, whose prompt no row changes, and only a
+    Sound: only a deterministic step without `cache off` and with one sample, whose prompt is literal text, and only a
     reply that the step would accept. The value is there for the rows that the step runs over, and for no others.
     Pays: no call is made for it, and what reads it can be planned for.
 
@@ -38,8 +39,7 @@ def fetch_known_results(plan: LogicalPlan, context: RuleContext) -> LogicalPlan:
 def _fetched(node: Node, known: KnownResults) -> Node:
     if not isinstance(node, Generate) or not (node.deterministic and node.cache) or node.sample > 1:
         return node
-    contents = [content for part in node.prompt for content in part.content]
-    if not all(isinstance(read, Const | Apply | Render) for content in contents for read in topological(content)):
+    if literal_messages(node) is None:
         return node
     text = known.reply(node)
     if text is None:
