@@ -12,7 +12,7 @@ demo: $(VENV)/.demo
 	@$(BIN)/helix show out/triage.jsonl
 
 test: $(VENV)/.dev
-	$(BIN)/pytest -q
+	$(BIN)/pytest -q -n auto --dist loadfile
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
