@@ -71,7 +71,8 @@ def test_13_memory_is_flat_over_many_rows(tmp_path: Path) -> None:
 def test_13_memory_is_flat_over_200000_rows(tmp_path: Path, body: str, rows: int) -> None:
     text = PLAIN.replace("output n, x", body)
     peaks, calls, written, failed, seconds = measured(text, 200_000, 200, tmp_path)
-    assert (calls, written, failed) == (200_000, rows, 0)
+    # The optimizer puts the filter first, so that rows which it drops are not called.
+    assert (calls, written, failed) == (rows if "keep" in body else 200_000, rows, 0)
     # A group is one value and has to be whole; all else goes through in pieces.
     assert peaks[-1] - peaks[0] < (400 if "group" in body else 60)
     assert seconds < 150
