@@ -14,7 +14,7 @@ from helix.optimizer.scopes import blurred
 from helix.verify import verify
 
 # More rounds than any workflow needs: a set of rules that goes on longer does not end.
-MAX_ROUNDS = 50
+MAX_ROUNDS = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,33 +14,48 @@ from helix.types import is_textual
 
 # Texts that repeat each other grow with each step: beyond so many pieces they stay apart.
 MOST_SEGMENTS = 400
+_MOST_STEPS = 4000
 
 Bound = tuple[Expr, tuple[Value, ...]]
+
+
+class TooLarge(Exception):
+    """What would be put together is too large to be of use."""
 
 
 class Inliner:
     """Puts together one expression or template; `args` are the inputs of the result.
 
     `taking` allows to take an item or a field out of a list or record, whose other parts are then not read any more.
-    `is_private` says of an expression that nobody else reads it, so that no work is done twice.
+    `is_private` says of an expression that nobody else reads it, so that no work is done twice. Raises TooLarge.
     """
 
     def __init__(self, fates: Fates, is_private: Callable[[Value], bool], *, taking: bool) -> None:
         self._fates = fates
         self._is_private = is_private
         self._taking = taking
+        self._steps = 0
         self.args: list[Value] = []
+
+    def _count(self) -> None:
+        self._steps += 1
+        if self._steps > _MOST_STEPS:
+            raise TooLarge
 
     def is_text(self, value: Value) -> bool:
         """Whether a value is a text that is put together of others and cannot fail."""
         if not isinstance(value, Apply) or not self._fates.safe(value):
             return False
-        return self._split(*self._head(value.expr, value.args)) is not None
+        try:
+            return self._split(*self._head(value.expr, value.args)) is not None
+        except TooLarge:
+            return False
 
     # --- expressions ---
 
     def expanded(self, expr: Expr, args: tuple[Value, ...]) -> Expr:
         """An expression with what it reads put in, over `self.args`."""
+        self._count()
         expr, args = self._head(expr, args)
         match expr:
             case Arg(index=index):
@@ -138,6 +153,7 @@ class Inliner:
 
     def _pieces(self, expr: Expr, args: tuple[Value, ...]) -> list[Segment]:
         """What a slot shows, in pieces."""
+        self._count()
         expr, args = self._head(expr, args)
         value = args[expr.index] if isinstance(expr, Arg) else None
         split: list[Segment] | None = None

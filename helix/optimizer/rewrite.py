@@ -82,6 +82,8 @@ def rewrite_body(body: Body, change: Change) -> Body:
 
 def with_inputs(node: Node, done: Mapping[str, Node]) -> Node:
     """The node reading the new versions of its inputs; the same node where they are the same."""
+    if all(done.get(read.id, read) is read for read in node.inputs):
+        return node
     changed: dict[str, Any] = {}
     for each in fields(node):
         if each.name in UNHASHED:

@@ -32,8 +32,11 @@ class Chain:
         self.relations = spine(plan.sink.rows)
         self._place = {relation.id: level for level, relation in enumerate(self.relations)}
         self._levels: dict[str, int] = {}
+        self._runners: list[list[Node]] = [[] for _ in self.relations]
         for node in self.scope.nodes:
-            self._levels[node.id] = self._found_level(node)
+            level = self._levels[node.id] = self._found_level(node)
+            if not isinstance(node, Relation | Sink) and isinstance(getattr(node, "rows", None), Relation):
+                self._runners[level].append(node)
 
     @property
     def fates(self) -> Fates:
@@ -54,9 +57,7 @@ class Chain:
 
     def runners(self, level: int) -> list[Node]:
         """The steps, branches and loops that run over the rows of a level."""
-        rows = self.relations[level]
-        steps = (node for node in self.scope.nodes if not isinstance(node, Relation | Sink))
-        return [node for node in steps if getattr(node, "rows", None) == rows]
+        return self._runners[level]
 
     # --- steps further up ---
 

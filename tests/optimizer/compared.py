@@ -22,6 +22,7 @@ from helix.executor.run import Run
 from helix.executor.settings import RunSettings
 from helix.executor.tables import MemorySink, open_rows
 from helix.logical import Generate, LogicalPlan
+from helix.places import static_name
 from helix.prefixes import literal_messages
 from helix.types import JSON, TEXT, ListOf, Type
 
@@ -97,7 +98,9 @@ def answer(request: Request, *, failing: float, salt: int) -> str | None:
     """What the engine replies to a prompt; None where it does not like it."""
     # Parts that the author left unordered are lines of one message: their order is not to matter here.
     prompt = [(message.role, sorted(message.content.split("\n"))) for message in request.messages]
-    seed = (salt, request.model, request.sample, prompt)
+    # Steps that sample get replies of their own, whatever others ask.
+    own = "" if request.temperature == 0 or request.seed is not None else static_name(request.step)
+    seed = (salt, request.model, request.sample, prompt, own)
     if fraction(*seed) < failing:
         return None
     digest = blake2b(repr(seed).encode("utf-8", "surrogatepass"), digest_size=16).digest()
@@ -176,8 +179,10 @@ def difference(
     plain: Outcome, better: Outcome, *, calls: bool = True, tokens: bool = True, effects: bool = True
 ) -> str | None:
     """What a run of an optimized plan did otherwise than the plain one; None where all is as it must be."""
-    if plain.rows != better.rows:
-        first = next((pair for pair in zip(plain.rows, better.rows, strict=False) if pair[0] != pair[1]), None)
+    # As JSON: in Python 1, 1.0 and True are equal.
+    if json.dumps(plain.rows) != json.dumps(better.rows):
+        pairs = zip(plain.rows, better.rows, strict=False)
+        first = next((pair for pair in pairs if json.dumps(pair[0]) != json.dumps(pair[1])), None)
         return f"the rows differ: {first or (len(plain.rows), len(better.rows))}"
     if effects and plain.saved != better.saved:
         return f"the calls with effects differ: {plain.saved} and {better.saved}"

@@ -37,11 +37,26 @@ def fuse_filters(plan: LogicalPlan, context: RuleContext) -> LogicalPlan:
     tops: dict[str, list[Filter]] = {}
     for run in runs_of_filters(chain):
         filters: Any = [chain.relations[level] for level in run]
-        if sum(_parts(each.condition) for each in filters) <= MOST_PARTS:
-            tops[filters[-1].id] = filters
+        for group in _groups(filters):
+            if len(group) > 1:
+                tops[group[-1].id] = group
     if not tops:
         return plan
     return rewrite_scopes(plan, lambda scope, old, node: _fused(scope, old, node, tops))
+
+
+def _groups(filters: list[Filter]) -> list[list[Filter]]:
+    """Filters side by side in groups whose conditions together are not too large for one expression."""
+    found: list[list[Filter]] = []
+    size = 0
+    for each in filters:
+        parts = _parts(each.condition)
+        if not found or size + parts + len(found[-1]) > MOST_PARTS:
+            found.append([])
+            size = 0
+        found[-1].append(each)
+        size += parts
+    return found
 
 
 def _fused(scope: Scope, old: Node, node: Node, tops: dict[str, list[Filter]]) -> Node:

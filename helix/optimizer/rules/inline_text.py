@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from helix.expr import Arg, Expr, children, walk
 from helix.logical import Apply, Choose, Generate, LogicalPlan, Map, Node, Render, Repeat, Value, bodies
-from helix.optimizer.inlining import MOST_SEGMENTS, Inliner
+from helix.optimizer.inlining import MOST_SEGMENTS, Inliner, TooLarge
 from helix.optimizer.lifting import copied_in, given
 from helix.optimizer.rewrite import trim, typed_as
 from helix.optimizer.rule import RuleContext, rule
@@ -44,15 +45,21 @@ def inline_text(plan: LogicalPlan, context: RuleContext) -> LogicalPlan:
 
 
 def _inline(scope: Scope, old: Node, node: Node) -> Node:
-    if isinstance(node, Apply) and node.args:
-        return _inlined_apply(scope, old, node)
-    if isinstance(node, Render) and node.args:
-        readers = scope.readers.get(old.id, ())
-        if not any(isinstance(reader, Generate) and reader.on_overflow is not None for reader in readers):
+    try:
+        if isinstance(node, Apply) and node.args:
+            return _inlined_apply(scope, old, node)
+        if isinstance(node, Render) and node.args and not _may_be_cut(scope, old):
             return _inlined_render(scope, old, node)
-    if isinstance(node, Map | Choose | Repeat):
-        return _texts_inside(scope, node)
+        if isinstance(node, Map | Choose | Repeat):
+            return _texts_inside(scope, node)
+    except TooLarge:
+        pass
     return node
+
+
+def _may_be_cut(scope: Scope, node: Node) -> bool:
+    readers = scope.readers.get(node.id, ())
+    return any(isinstance(reader, Generate) and reader.on_overflow is not None for reader in readers)
 
 
 def _texts_inside(scope: Scope, node: Map | Choose | Repeat) -> Node:
@@ -65,7 +72,7 @@ def _texts_inside(scope: Scope, node: Map | Choose | Repeat) -> Node:
 
 def _inlined_apply(scope: Scope, old: Node, node: Apply) -> Value:
     for taking in (True, False):
-        inner = Inliner(scope.fates, scope.has_one_reader, taking=taking)
+        inner = Inliner(scope.fates, _private(scope, old, node), taking=taking)
         expr = inner.expanded(node.expr, node.args)
         made = replace(node, expr=expr, args=tuple(inner.args))
         if made.id == node.id:
@@ -77,7 +84,7 @@ def _inlined_apply(scope: Scope, old: Node, node: Apply) -> Value:
 
 def _inlined_render(scope: Scope, old: Node, node: Render) -> Render:
     for taking in (True, False):
-        inner = Inliner(scope.fates, scope.has_one_reader, taking=taking)
+        inner = Inliner(scope.fates, _private(scope, old, node), taking=taking)
         segments = inner.segments(node.template.segments, node.args)
         made = replace(node, template=template(*segments, span=node.template.span), args=tuple(inner.args))
         if made.id == node.id or len(segments) > MOST_SEGMENTS:
@@ -85,6 +92,12 @@ def _inlined_render(scope: Scope, old: Node, node: Render) -> Render:
         if all(map(_small, made.template.expressions)) and _same_fate(scope, old, node, made):
             return made
     return node
+
+
+def _private(scope: Scope, old: Node, node: Node) -> Callable[[Value], bool]:
+    """Whether one node alone reads a value: asked of the value as it was before its own inputs changed."""
+    before = {new.id: read for read, new in zip(old.inputs, node.inputs, strict=True)}
+    return lambda value: scope.has_one_reader(before.get(value.id, value))
 
 
 def _same_fate(scope: Scope, old: Node, node: Node, made: Node) -> bool:
