@@ -29,6 +29,7 @@ from helix.logical import (
     bodies,
     readable,
 )
+from helix.places import is_name
 from helix.template import Block, Slot, Template, Text
 from helix.types import quote
 from helix.unparse import jinja_expr, unparse_expr
@@ -220,12 +221,12 @@ def _is_path(node: Node) -> bool:
 
 def _is_named_record(node: Apply | Render) -> bool:
     """Whether an operator only collects values under a name: the result of a sub-workflow."""
-    return isinstance(node, Apply) and isinstance(node.expr, RecordExpr) and bool(node.label)
+    return isinstance(node, Apply) and isinstance(node.expr, RecordExpr) and is_name(node.label)
 
 
 def _hints(nodes: tuple[Node, ...], outside: list[tuple[tuple[str, Value], ...]]) -> dict[str, str]:
     """The names of values that have no step: the workflow's own, else what a reader calls them."""
-    found = {node.id: node.label for node in nodes if isinstance(node, Value) and node.label}
+    found = {node.id: node.label for node in nodes if isinstance(node, Value) and is_name(node.label)}
     for values in outside:
         for name, value in values:
             found.setdefault(value.id, name)

@@ -143,6 +143,11 @@ def static_name(name: str) -> str:
     return re.sub(r"\[\d+\]", "", name)
 
 
+def is_name(label: str) -> bool:
+    """Whether a label is a name of the workflow's own: neither empty nor a place that was pinned."""
+    return bool(label) and not label.startswith(PIN)
+
+
 def label_of(node: Node) -> str:
     """What the workflow calls a node; empty where it has no name."""
     if isinstance(node, Generate | Invoke | Map | Fetch):
