@@ -192,8 +192,8 @@ def put_in_place(
     """What a sub-plan that runs exactly once gives, in place of the output of its holder; the output where not exact.
 
     `before` are the events that make the holder fail by itself. A row on which one of them happens must not get a value
-    now. Where steps sample, all outputs are put in place or none, so that none runs twice; no step gets a name that is
-    taken.
+    now. Where steps sample, all outputs are put in place or none, so that none runs twice; where a step has a name that
+    is taken, none is.
     """
     holder: Any = node.source
     known = scope.outputs(old.source)
@@ -203,7 +203,6 @@ def put_in_place(
     }
     if old.id in inexact or (inexact and not traits(holder).deterministic):
         return node
-    result = body.result(node.field)
-    if not scope.claim(steps_of([result]), old.source.id):
+    if not scope.claim(steps_of([body.result(each.field) for each in known]), old.source.id):
         return node
-    return typed_as(made[result.id], node.type)
+    return typed_as(made[body.result(node.field).id], node.type)

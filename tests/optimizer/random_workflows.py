@@ -273,7 +273,29 @@ class Author(_Author):
         if kind == INT and self.chance(20):
             self._weighs = True
             return f"weigh({super().expr(names, TEXT, 0)})"
+        if depth and self.chance(4):
+            taken = self.taken_out(names, kind)
+            if taken is not None:
+                return taken
         if kind == TEXT and depth and self.chance(4):
             parts = [super(Author, self).expr(names, TEXT, depth - 1) for _ in range(2)]
             return self.one((f"({parts[0]} + {parts[1]})", f'join([{", ".join(parts)}], "; ")', f"text({parts[0]})"))
         return super().expr(names, kind, depth)
+
+    def taken_out(self, names: _Names, kind: Type) -> str | None:
+        """A part of something larger: a field, or an item that may not be there."""
+        options = [
+            f"{name}.{field}"
+            for name, record in names.types.items()
+            if isinstance(record, Record)
+            for field, each in record.fields
+            if each == kind
+        ]
+        lists = names.of(lambda each: each == ListOf(kind))
+        options += [f"{name}[{self.number(-1, 1)}]" for name in lists]
+        if kind in (TEXT, INT) and names.of(lambda each: each == kind):
+            known = names.of(lambda each: each == kind)
+            options.append(f"[{self.one(known)}, {self.one(known)}][{self.number(0, 1)}]")
+        if kind == TEXT:
+            options += [f"text({name}.f)" for name in names.of(lambda each: each == JSON)]
+        return self.one(options) if options else None
