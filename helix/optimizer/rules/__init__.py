@@ -26,7 +26,7 @@ from helix.optimizer.rules.unroll_constant_maps import unroll_constant_maps
 
 RULES: tuple[RuleFunction, ...] = (
     fold_constants,  # first: what it folds makes steps equal and branches certain
-    simplify_branches,
+    simplify_branches,  # after constants are folded: arms that gave different constants may give the same now
     simplify_loops,  # before steps are compared: what was in a loop may equal what is outside
     unroll_constant_maps,  # before texts are put in: the items of a list then show in the copies of its loop
     inline_text,  # before steps are compared: equal prompts may have been put together in different ways
@@ -36,8 +36,8 @@ RULES: tuple[RuleFunction, ...] = (
     merge_equal_steps,  # after all that makes steps equal
     fetch_known_results,  # after constants are folded into prompts: only prompts that no row changes can be known
     push_down_filters,  # after the merge: a step that two read is moved for both
-    push_down_limits,
-    prune_fields,
+    push_down_limits,  # after filters have moved: a step that both spare stands above both
+    prune_fields,  # after equal steps are merged: what is read through one of them is read through the other
     order_filters,  # after filters have moved: those that then stand side by side
     fuse_filters,  # after they are in order: one filter keeps the order of its parts
     drop_dead_steps,  # last: the others leave steps behind that nobody reads
