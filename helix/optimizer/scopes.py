@@ -233,7 +233,9 @@ def rewritten(scope: Scope, change: Change) -> dict[str, Node]:
         changed: dict[str, Any] = {}
         for part, body in bodies(node):
             inside = scope.inside(node, part, body)
-            changed[part] = body_of(body, rewritten(inside, change), inside)
+            made = body_of(body, rewritten(inside, change), inside)
+            # Before two of one name become one object further out, where nobody could tell.
+            changed[part] = body if made is not body and is_blurred(scope.inside(node, part, made)) else made
         if any(changed[part] is not body for part, body in bodies(node)):
             fresh = replace(fresh, **matched(changed))
         if not isinstance(node, Parameters):
@@ -328,10 +330,11 @@ def _lost(scope: Scope, roots: Sequence[Node], done: Mapping[str, Node]) -> list
 
 def blurred(plan: LogicalPlan) -> bool:
     """Whether values of two names have become one that can fail: one of their errors would have the wrong name."""
-    return _blurred(Scope((plan.sink,)))
+    return is_blurred(Scope((plan.sink,)))
 
 
-def _blurred(scope: Scope) -> bool:
+def is_blurred(scope: Scope) -> bool:
+    """The same of one scope and those inside it."""
     labels: dict[str, str] = {}
     seen: set[int] = set()
     stack: list[Node] = list(scope.roots)
@@ -346,4 +349,4 @@ def _blurred(scope: Scope) -> bool:
         known = labels.setdefault(node.id, node.label)
         if known != node.label and scope.fates.may_begin_in(node):
             return True
-    return any(_blurred(scope.inside(node, part, body)) for node in scope.nodes for part, body in bodies(node))
+    return any(is_blurred(scope.inside(node, part, body)) for node in scope.nodes for part, body in bodies(node))

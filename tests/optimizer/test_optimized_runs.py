@@ -29,7 +29,7 @@ from helix.optimizer.table import Chain
 from helix.plan_json import from_json, to_json
 from helix.show import plan_text
 from helix.traits import traits
-from helix.types import INT, TEXT
+from helix.types import INT, TEXT, ListOf
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -139,6 +139,66 @@ def test_every_rule_fires_on_random_workflows() -> None:
         "unroll_constant_maps",
     }
     assert expected <= fired
+
+
+# What random workflows have found, for all rules together: each once gave something else.
+FOUND = {
+    "a name that is set before a loop and in it, and an expression that fails under it": """
+tool find(key: text) -> json from python "lib:find" effects read
+s1 = find(reverse(xs)[-1]) when true
+repeat up to 2 {
+  repeat up to 3 until false {
+    s3 = find(reverse(xs)[-1])
+  }
+  s5 = find(reverse(xs)[-1])
+  s1 = find(reverse(xs)[-1])
+}
+output s3, s5
+""",
+    "a step that samples beside one whose name is taken": """
+x = llm(temperature: 0.9) { user "1 {{ a }}" }
+repeat up to 1 until "a" == text("b") {
+  y = llm(sample: 3, temperature: 0.9) { user "2 {{ a }}" }
+  x = llm(sample: 3, temperature: 0.9) { user "3 {{ a }}" }
+}
+output x, y
+""",
+    "a tool that acts in a branch which only a dead step of a loop reads": """
+tool save(items: list[text]) -> list[text] from python "lib:save" effects write
+if n > 3 {
+  t = n / 2
+  s = save([a])
+}
+ys = for x in xs {
+  dead = llm { user "{{ t }} {{ x }}" }
+  yield "red"
+}
+output ys
+""",
+    "limits around a tool that acts": """
+tool save(items: list[text]) -> list[text] from python "lib:save" effects write
+limit 3
+repeat up to 1 {
+  s = save([a])
+}
+limit 5
+if 1 >= 1 or a == "x" {
+  y = llm { user "{{ a }}" }
+}
+output y
+""",
+}
+
+
+@pytest.mark.parametrize("body", FOUND.values(), ids=FOUND)
+def test_what_was_found_stays_found(body: str) -> None:
+    inputs = (("a", TEXT, False), ("n", INT, False), ("xs", ListOf(TEXT), False))
+    subject = WellBound(text=f"workflow w(a: text, n: int, xs: list[text]){body}", inputs=inputs)
+    rows = [{"a": f"text {number}", "n": number, "xs": ["p"] * (number % 3)} for number in range(6)]
+    for failing in (0.0, 0.3):
+        for count in range(1, len(RULES) + 1):
+            check(Case(workflow=subject, rows=rows, failing=failing), RULES[:count])
+        check(Case(workflow=subject, rows=[*rows, {"a": "", "n": 1, "xs": []}], failing=failing), RULES)
 
 
 # --- rules that are wrong on purpose ------------------------------------------------------------------------------

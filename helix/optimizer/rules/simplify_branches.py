@@ -10,7 +10,7 @@ from helix.logical import Apply, Body, Choose, Const, LogicalPlan, Node, Project
 from helix.optimizer.lifting import given
 from helix.optimizer.rewrite import instantiate, typed_as, with_inputs
 from helix.optimizer.rule import RuleContext, rule
-from helix.optimizer.scopes import Scope, rewrite_scopes
+from helix.optimizer.scopes import Scope, is_blurred, rewrite_scopes
 from helix.traits import traits
 
 
@@ -50,7 +50,7 @@ def _simplify(scope: Scope, old: Node, node: Node) -> Node:
     if isinstance(node, Project) and isinstance(node.source, Choose):
         return _same_in_both(scope, old, node, node.source)
     if isinstance(node, Choose) and traits(node).effects in ("pure", "read"):
-        return _without_second_question(node)
+        return _without_second_question(scope, node)
     return node
 
 
@@ -75,13 +75,13 @@ def _same_in_both(scope: Scope, old: Node, node: Project, choose: Choose) -> Val
     return typed_as(value, node.type)
 
 
-def _without_second_question(node: Choose) -> Choose:
+def _without_second_question(scope: Scope, node: Choose) -> Choose:
     """The branch with those branches in its arms decided that ask for its own condition again."""
     outside = given(node, node.then)
     changed: dict[str, Any] = {}
     for part, body, holds in (("then", node.then, True), ("otherwise", node.otherwise, False)):
         decided = _decided(body, outside, node.condition, holds)
-        if decided is not body:
+        if decided is not body and not is_blurred(scope.inside(node, part, decided)):
             changed[part] = decided
     return replace(node, **changed) if changed else node
 
