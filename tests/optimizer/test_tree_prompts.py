@@ -22,7 +22,8 @@ from helix.optimizer.prompts import Unknown, bind_prompts
 from helix.optimizer.tokens import estimate
 from helix.optimizer.tree import build_tree
 
-SEEDS = 120
+# Most workflows drawn end in rows that failed on purpose; a block holds enough of the others.
+SEEDS = 360
 
 
 def plan_of_case(seed: int) -> tuple[LogicalPlan, list[dict[str, Any]]] | None:
@@ -64,8 +65,8 @@ def test_random_workflows(block: int) -> None:
             if prompt.known and prompt.weight == 1:
                 bound += 1
                 assert prompt.texts() in sent, f"workflow {seed}: `{prompt.step}` was not asked {prompt.texts()}"
-    assert requests > 60
-    assert bound > 20
+    assert requests > 200
+    assert bound > 60
 
 
 def test_known_prompts_are_made_exactly() -> None:
