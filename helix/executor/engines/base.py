@@ -26,7 +26,9 @@ class Request:
     """One call. Absent sampling fields (None) are left to the engine's own defaults.
 
     `schema` is the JSON Schema the reply must satisfy (None: free text); `sample` numbers the samples of one prompt.
-    `step` and `row` say whose call it is, for logs and the scripted engine; they are never sent.
+    `step` and `row` say whose call it is, for logs and the scripted engine; they are never sent. `rank` is the worker
+    that is to take the call (None: the engine chooses), `priority` says how long its prefix should stay cached, or how
+    early it is to run; engines without either ignore them.
     """
 
     model: str | None
@@ -41,24 +43,36 @@ class Request:
     sample: int = 0
     step: str = ""
     row: int = 0
+    rank: int | None = None
+    priority: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """What came back. Token counts are the engine's own; None where it does not tell."""
+    """What came back. Token counts are the engine's own; None where it does not tell.
+
+    `rank` is the worker that answered, `queue_seconds` how long the call waited in the engine before its prefill.
+    """
 
     text: str
     finish: FinishReason = "stop"
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     cached_tokens: int | None = None
+    rank: int | None = None
+    queue_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
     """What an engine can do, read when it is opened; None where it does not tell.
 
-    `max_context` is in tokens, prompt and reply together. `models` are the names it serves.
+    `max_context` is in tokens, prompt and reply together. `models` are the names it serves, `revision` what tells one
+    build of the served model from another (part of what a stored result is known by).
+
+    `ranks` are the workers that a request can be sent to, each with a prefix cache of its own that holds `kv_tokens`
+    tokens in pages of `page` and runs `max_running` requests at once. `prefix_cache` says that prompts with an equal
+    beginning share its computation, `warms` that the engine is a `WarmingEngine`.
     """
 
     max_context: int | None = None
@@ -66,6 +80,23 @@ class Capabilities:
     reports_cached_tokens: bool = False
     counts_tokens: bool = False
     models: tuple[str, ...] = field(default=())
+    revision: str | None = None
+    ranks: int = 1
+    kv_tokens: int | None = None
+    page: int = 1
+    max_running: int | None = None
+    prefix_cache: bool = False
+    warms: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """What a worker is doing: requests running and waiting, and the share of its KV cache that cannot be evicted."""
+
+    rank: int
+    running: int
+    waiting: int
+    held: float | None = None
 
 
 class Engine(Protocol):
@@ -86,3 +117,15 @@ class Engine(Protocol):
 
     async def close(self) -> None:
         """Releases everything; safe to call twice and after a failed open."""
+
+
+class WarmingEngine(Engine, Protocol):
+    """An engine whose prefix cache can be filled before it is needed."""
+
+    async def warm(self, request: Request) -> Reply:
+        """Computes the beginning of prompts: the messages of the request, the last of them perhaps only in part, on its
+        rank. Nothing is generated. Raises EngineError.
+        """
+
+    async def load(self) -> tuple[Load, ...]:
+        """What each rank is doing now. Raises EngineError."""

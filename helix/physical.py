@@ -1,0 +1,97 @@
+"""The physical plan: a logical plan with where its calls run, in which order, and what is computed ahead of them.
+
+Lowering (`helix/optimizer/lower`) makes it, the executor follows it. A plan is per template: what grows with the table
+are groups of rows, never calls.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from helix.logical import LogicalPlan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhysicalStep:
+    """One llm step as it is scheduled. `node` is the id of its `Generate`, `step` its name in reports.
+
+    Of two steps that are ready in one block of rows, the one of the lower `phase` is released first; within a phase
+    rows go one after the other. `rank_up` is the time in seconds from the step's start to the end of the longest chain
+    of steps and tools that waits for it. `calls` are for the whole table; tokens are means for one call, `output_p90`
+    is what nine of ten replies stay below. `source` says where the length of the reply is known from.
+    """
+
+    node: str
+    step: str
+    phase: int
+    rank_up: float
+    calls: float
+    prompt_tokens: float
+    private_tokens: float
+    output_tokens: float
+    output_p90: float
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarmPrefix:
+    """A beginning that many calls share and no row changes: computed once on each rank before they are released.
+
+    `steps` are the names of the steps that begin with it, `text` its beginning as a person reads it, `tokens` its
+    length, `calls` how many begin with it.
+    """
+
+    steps: tuple[str, ...]
+    text: str
+    tokens: float
+    calls: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowGroup:
+    """Rows whose prompts share more than all rows do: opened, drained and freed together.
+
+    `key` are the values of the group's columns as JSON, `first` the place of its first row in the order of release.
+    `shared_tokens` are those that the rows share, `row_tokens` those that a row adds, `work` is in seconds of engine
+    time. `ranks` are the workers that take its rows: several where the prefix is cheaper to compute again than to wait
+    for.
+    """
+
+    key: tuple[str, ...]
+    first: int
+    rows: int
+    shared_tokens: float
+    row_tokens: float
+    work: float
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineAdvice:
+    """A setting that the plan wants of the engine: its flag, the value, and why."""
+
+    flag: str
+    value: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhysicalPlan:
+    """How a plan is run.
+
+    Rows are released in blocks of `block` rows in the order of `plan.scan.order`; `group_by` are the columns whose
+    equal values make a `RowGroup` (none: every row stands for itself). `groups` are known where the table was looked
+    at, in the order of release; ranks of other rows are chosen as they come. `row_tokens` is the room in tokens that a
+    row takes in a KV cache while it is worked on, its replies included.
+    """
+
+    plan: LogicalPlan
+    ranks: int = 1
+    group_by: tuple[str, ...] = ()
+    block: int = 1
+    steps: tuple[PhysicalStep, ...] = ()
+    warm: tuple[WarmPrefix, ...] = ()
+    groups: tuple[RowGroup, ...] = ()
+    advice: tuple[EngineAdvice, ...] = field(default=())
+    row_tokens: float = 0.0
+    kv_tokens: int | None = None
