@@ -10,6 +10,7 @@ import asyncio
 import heapq
 from collections import deque
 from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 from helix.executor.gates import Gate, Gates
 from helix.executor.memo import Memo
@@ -22,14 +23,20 @@ _YIELD_EVERY = 32
 
 
 class Outcome:
-    """How a call ended: the text of its reply, or a failure. `merged` says that an equal call was made instead."""
+    """How a call ended: the text of its reply, or a failure.
 
-    __slots__ = ("failure", "merged", "text")
+    `merged` says that an equal call was made instead, `fetched` that it was made before this run.
+    """
 
-    def __init__(self, text: str | None, failure: Failure | None = None, *, merged: bool = False) -> None:
+    __slots__ = ("failure", "fetched", "merged", "text")
+
+    def __init__(
+        self, text: str | None, failure: Failure | None = None, *, merged: bool = False, fetched: bool = False
+    ) -> None:
         self.text = text
         self.failure = failure
         self.merged = merged
+        self.fetched = fetched
 
 
 class Call:
@@ -68,6 +75,16 @@ class Call:
         self.wanted = wanted
 
 
+class Known(Protocol):
+    """Outcomes from before this run, of the run that it resumes or of a result store, and where new ones are kept."""
+
+    def find(self, call: Call) -> Outcome | None:
+        """The outcome of an equal call made before; asked once, when the call is ready."""
+
+    async def keep(self, call: Call, outcome: Outcome) -> None:
+        """Keeps the outcome of a call that was made. It counts as done once this returns: then it is durable."""
+
+
 class Lane:
     """The workers of one kind of call, and the calls that wait for them."""
 
@@ -85,8 +102,9 @@ class Dispatcher:
     `sizes` gives lanes their number of workers; a lane that is not named there has as many as the lane `""`.
     """
 
-    def __init__(self, sizes: dict[str, int], *, merge: bool = True) -> None:
+    def __init__(self, sizes: dict[str, int], *, merge: bool = True, known: Known | None = None) -> None:
         self._sizes = sizes
+        self._known = known
         self._lanes: dict[str, Lane] = {}
         self._merge = merge
         self._memo = Memo()
@@ -108,6 +126,10 @@ class Dispatcher:
             if call.key in self._joined:
                 self._joined[call.key].append(call)
                 return None
+        if self._known is not None:
+            before = self._known.find(call)
+            if before is not None:
+                return before
         if self._closed is not None:
             return Outcome(None, self._closed(call))
         if call.key is not None and self._merge:
@@ -173,6 +195,8 @@ class Dispatcher:
             self.in_flight += 1
             try:
                 outcome = await call.make(call)
+                if self._known is not None:
+                    await self._known.keep(call, outcome)
             finally:
                 self.in_flight -= 1
             self._finish(call, outcome)
