@@ -20,6 +20,8 @@ class StepReport:
 
     `calls` counts attempts, `done` the calls that gave a value, `merged` those that took over an equal call's outcome.
     `truncated_prompts` were cut to fit the model, `cut_replies` are texts that ended at `max_tokens`.
+    `prefilled_tokens` had to be computed; `untold` are the replies that do not tell how much of their prompt was
+    cached.
     """
 
     calls: int = 0
@@ -33,7 +35,21 @@ class StepReport:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cached_tokens: int = 0
+    prefilled_tokens: int = 0
+    untold: int = 0
     seconds: float = 0.0
+
+    def count_tokens(self, prompt: int | None, completion: int | None, cached: int | None) -> None:
+        """Counts a reply's tokens, as the engine tells them."""
+        self.completion_tokens += completion or 0
+        if prompt is None or cached is None:
+            self.prompt_tokens += prompt or 0
+            self.cached_tokens += cached or 0
+            self.untold += 1
+        else:
+            self.prompt_tokens += prompt
+            self.cached_tokens += cached
+            self.prefilled_tokens += prompt - cached
 
 
 @dataclass(slots=True, kw_only=True)

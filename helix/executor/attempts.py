@@ -95,7 +95,7 @@ class EngineCaller:
             try:
                 await self._pause.wait(self._limits)
                 self._limits.count_call()
-                return await self._timed_reply(request), made + tries + 1
+                return await self._timed_reply(request, call), made + tries + 1
             except CutShort as error:
                 raise _Failed(error if last is None else _given_up(error, last), made + tries) from None
             except TimedOut as error:
@@ -134,11 +134,13 @@ class EngineCaller:
             except CutShort as error:
                 raise _Failed(_given_up(error, last), made + tries) from None
 
-    async def _timed_reply(self, request: Request) -> Reply:
+    async def _timed_reply(self, request: Request, call: Call) -> Reply:
         loop = asyncio.get_running_loop()
         start = loop.time()
         report = self._report
         report.calls += 1
+        if call.record is not None:
+            call.record.attempt()
         try:
             reply: Reply = await self._limits.timed(self._engine.generate(request), self._timeout)
         except ExecutionError:
@@ -153,9 +155,9 @@ class EngineCaller:
             raise EngineError(f"{self._engine.name} raised {type(error).__name__}: {error}") from error
         finally:
             report.seconds += loop.time() - start
-        report.prompt_tokens += reply.prompt_tokens or 0
-        report.completion_tokens += reply.completion_tokens or 0
-        report.cached_tokens += reply.cached_tokens or 0
+        report.count_tokens(reply.prompt_tokens, reply.completion_tokens, reply.cached_tokens)
+        if call.record is not None:
+            call.record.reply(request, reply)
         self._limits.count_tokens((reply.prompt_tokens or 0) + (reply.completion_tokens or 0))
         return reply
 
@@ -216,6 +218,8 @@ class ToolCaller:
         try:
             self._limits.count_call()
             self._report.calls += 1
+            if call.record is not None:
+                call.record.attempt()
             made = 1
             text = await self._limits.timed(self._run(args), self._timeout, "result")
             self._report.done += 1

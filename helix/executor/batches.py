@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from time import monotonic
 from typing import Any
 
 from helix.executor.attempts import ToolCaller
@@ -60,17 +61,18 @@ class BatchCaller(ToolCaller):
         self._making.add(key)
         try:
             answer = self._answers.get(key)
-            outcome = await (self._together(args) if answer is None else answer)
+            outcome = await (self._together(args, call) if answer is None else answer)
             return outcome or await super().make(args, call)
         finally:
             self._making.discard(key)
             self._answers.pop(key, None)
 
-    async def _together(self, args: list[Any]) -> Outcome | None:
+    async def _together(self, args: list[Any], call: Call) -> Outcome | None:
         """The outcome of a call that is made with those that are waiting; None where it is to be made by itself."""
         mates = self._mates()
         if not mates:
             return None
+        began = monotonic()
         loop = asyncio.get_running_loop()
         for key, _ in mates:
             self._answers[key] = loop.create_future()
@@ -82,7 +84,11 @@ class BatchCaller(ToolCaller):
             for future, text in zip(pending, texts[1:] or [None] * len(pending), strict=True):
                 if not future.done():
                     future.set_result(None if text is None else Outcome(text, merged=True))
-        return None if texts[0] is None else Outcome(texts[0])
+        if texts[0] is None:
+            return None
+        if call.record is not None:
+            call.record.attempt(began)
+        return Outcome(texts[0])
 
     def _mates(self) -> list[tuple[bytes, list[Any]]]:
         """Takes the calls that are waiting, those that nobody wants any more left out."""

@@ -10,10 +10,12 @@ import asyncio
 import heapq
 from collections import deque
 from collections.abc import Awaitable, Callable
+from time import monotonic
 from typing import Protocol
 
 from helix.executor.gates import Gate, Gates
 from helix.executor.memo import Memo
+from helix.executor.records import OpenRecord, Recorder
 from helix.executor.values import Failure, Order
 
 Priority = tuple[int, ...]
@@ -46,10 +48,24 @@ class Call:
 
     `key` is None for a call that shares nothing. `lane` bounds how many calls of a kind run at once. `wanted` says
     whether somebody still needs the outcome when the call's turn comes. `gates` hold it back while another one that
-    begins like it goes first.
+    begins like it goes first. `row` is the input row that it is for. `record` is open while the call is made, where
+    records are kept.
     """
 
-    __slots__ = ("gates", "key", "lane", "make", "order", "priority", "settle", "step", "wanted")
+    __slots__ = (
+        "gates",
+        "key",
+        "lane",
+        "make",
+        "order",
+        "priority",
+        "record",
+        "row",
+        "settle",
+        "step",
+        "submitted",
+        "wanted",
+    )
 
     def __init__(
         self,
@@ -63,8 +79,12 @@ class Call:
         settle: Settle,
         wanted: Callable[[], bool],
         gates: tuple[Gate, ...] = (),
+        row: int = 0,
     ) -> None:
         self.gates = gates
+        self.row = row
+        self.submitted = 0.0
+        self.record: OpenRecord | None = None
         self.step = step
         self.order = order
         self.priority = priority
@@ -116,9 +136,19 @@ class Dispatcher:
         self.waiting = 0
         self.error: BaseException | None = None
         self.on_error: Callable[[], None] | None = None
+        self.recorder: Recorder | None = None
 
     def submit(self, call: Call) -> Outcome | None:
         """Takes a call. Gives its outcome where an equal call has ended; else None, and `settle` is called later."""
+        if self.recorder is None:
+            return self._submit(call)
+        call.submitted = monotonic()
+        outcome = self._submit(call)
+        if outcome is not None:
+            self.recorder.end(call, outcome)
+        return outcome
+
+    def _submit(self, call: Call) -> Outcome | None:
         if call.key is not None and self._merge:
             known = self._memo.get(call.key)
             if known is not None:
@@ -193,6 +223,8 @@ class Dispatcher:
                 self._drop(call)
                 continue
             self.in_flight += 1
+            if self.recorder is not None:
+                call.record = self.recorder.begin()
             try:
                 outcome = await call.make(call)
                 if self._known is not None:
@@ -214,9 +246,14 @@ class Dispatcher:
                 self._memo.put(call.key, outcome.text)
             elif outcome.failure is not None and not outcome.failure.cut_short:
                 self._memo.put(call.key, outcome.failure)
+        if self.recorder is not None:
+            self.recorder.end(call, outcome)
         call.settle(outcome)
         for other in joined:
-            other.settle(Outcome(outcome.text, outcome.failure, merged=True))
+            same = Outcome(outcome.text, outcome.failure, merged=True)
+            if self.recorder is not None:
+                self.recorder.end(other, same)
+            other.settle(same)
 
     def _drop(self, call: Call) -> None:
         """Lets go of a call that nobody wants any more; an equal one that is still wanted takes its place."""

@@ -13,6 +13,7 @@ from helix.executor.equipment import Equipment, OpenEngine
 from helix.executor.frame import Dataflow
 from helix.executor.limits import Limits
 from helix.executor.program import Segment
+from helix.executor.records import Recorder
 from helix.executor.row_order import GroupedRows
 from helix.executor.segments import Entry, Leaving, Stage
 from helix.executor.settings import RunSettings
@@ -30,7 +31,8 @@ class Run:
     """One run. `start` prepares it (engines and tools are opened, nothing is called), `finish` runs it to its end.
 
     `open_engine` gives the engine at an address of the workflow (None: the run's own). `callables` are the functions of
-    python tools and of expressions by name. `progress` is called now and then with the report so far.
+    python tools and of expressions by name. `progress` is called now and then with the report so far. `recorder` keeps
+    a record of each call, where one is wanted.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class Run:
         folder: Path | None = None,
         model: str | None = None,
         progress: Callable[[RunReport], None] | None = None,
+        recorder: Recorder | None = None,
     ) -> None:
         self.source = source
         self.report = RunReport()
@@ -68,6 +71,7 @@ class Run:
             model=model,
         )
         self._dispatcher = self._equipment.dispatcher
+        self._dispatcher.recorder = recorder
         self._stages: list[Stage] = []
         self._boundaries: list[Boundary] = []
         self._complete: set[int] = set()

@@ -112,6 +112,7 @@ class GenerateStep(Operator):
             make=lambda call: self._make(frame, request, call),
             settle=lambda outcome: settle(self._value(outcome, step, order)),
             wanted=lambda: not frame.scope.closed,
+            row=frame.row,
             gates=self._gates,
         )
         outcome = self._dispatcher.submit(call)
@@ -260,6 +261,7 @@ class InvokeStep(Operator):
             make=lambda call: self._caller.make(args, call),
             settle=lambda outcome: self._flow.settle(frame, slot, self._value(outcome, step, order)),
             wanted=lambda: not frame.scope.closed,
+            row=frame.row,
         )
         outcome = self._dispatcher.submit(call)
         if outcome is not None:
