@@ -1,7 +1,7 @@
-"""The two ways in which Helix writes a JSON value as text: one for people and prompts, one for hashing.
+"""The ways in which Helix writes a JSON value as text: for people, for constants of plans, and for prompts and hashes.
 
-Both write floats by `repr` (the shortest text that reads back as the same number), so `-0.0`, `0.0`, `0`, `1` and `1.0`
-are all told apart, and both refuse NaN and infinities with ValueError, since JSON has none.
+All write floats by `repr` (the shortest text that reads back as the same number), so `-0.0`, `0.0`, `0`, `1` and `1.0`
+are all told apart, and all refuse NaN and infinities with ValueError, since JSON has none.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 from typing import Any
 
 _TEXT = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(", ", ": "))
+_HELD = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 _HASHED = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=True)
 
 
@@ -20,6 +21,11 @@ def to_json_text(value: Any) -> str:
     A lone surrogate in a text stays as it is; who writes the text as UTF-8 has to escape it.
     """
     return _TEXT.encode(value)
+
+
+def constant_text(value: Any) -> str:
+    """JSON as plans hold constants: no white space, keys in their own order, which a column of the result shows."""
+    return _HELD.encode(value)
 
 
 def canonical_text(value: Any) -> str:

@@ -144,7 +144,7 @@ class Value(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Const(Value):
-    """The same JSON value for every row, held as its canonical text so that the node stays immutable."""
+    """The same JSON value for every row, held as its text (`constant_text`) so that the node stays immutable."""
 
     json: str
 

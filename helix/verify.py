@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
-from helix.canonical import canonical_text
+from helix.canonical import constant_text
 from helix.errors import OutputError, PlanError
 from helix.expr import Arg, Binary, Call, Expr, Name, Unary, children
 from helix.functions import FUNCTIONS
@@ -308,7 +308,7 @@ def _output(source: Node, field: str) -> Type | None:
 def _constant(node: Const, text: str, kind: Type) -> None:
     try:
         value = json.loads(text)
-        canonical = canonical_text(value)
+        canonical = constant_text(value)
     except (ValueError, RecursionError):
         raise _broken(node, "its value is not JSON") from None
     if canonical != text:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from helix.canonical import canonical_text
+from helix.canonical import constant_text
 from helix.errors import BindError, SourceError, name_help
 from helix.expr import Name
 from helix.logical import Const, Relation, Tool, Value
@@ -189,7 +189,7 @@ def null() -> Const:
 
 def constant(value: Any, span: Span | None = None) -> Const:
     """A JSON value as an operator."""
-    return Const(type=type_of(value), json=canonical_text(value), span=span)
+    return Const(type=type_of(value), json=constant_text(value), span=span)
 
 
 def used_names(part: Any) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from helix.canonical import canonical_text
+from helix.canonical import constant_text
 from helix.errors import HelixError
 from helix.evaluate import evaluator
 from helix.expr import Arg, Binary, Call, Expr, Literal, Unary, literal, transform, walk
@@ -84,7 +84,7 @@ def _folded_apply(scope: Scope, old: Node, node: Apply) -> Value:
         value = evaluator(expr)(())
         if mismatch(value, node.type) is not None:
             return node
-        return Const(type=node.type, json=canonical_text(value), span=node.span)
+        return Const(type=node.type, json=constant_text(value), span=node.span)
     except (HelixError, TypeError, ValueError):
         # It fails for every row; it is left to fail where the row's error says so.
         return node

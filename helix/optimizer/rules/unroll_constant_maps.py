@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-from helix.canonical import canonical_text
+from helix.canonical import constant_text
 from helix.expr import Arg, Expr, ListExpr, transform, walk
 from helix.logical import Apply, Const, LogicalPlan, Map, Node, Value, body_nodes, topological
 from helix.optimizer.fallible import Fates
@@ -86,7 +86,7 @@ def _items(scope: Scope, node: Map) -> list[Value]:
         listed = json.loads(node.over.json)
         if not isinstance(listed, list) or len(listed) > MOST_ITEMS:
             return []
-        return [Const(type=kind, json=canonical_text(item), span=node.over.span) for item in listed]
+        return [Const(type=kind, json=constant_text(item), span=node.over.span) for item in listed]
     over = node.over
     if not isinstance(over, Apply) or not isinstance(over.expr, ListExpr) or len(over.expr.items) > MOST_ITEMS:
         return []

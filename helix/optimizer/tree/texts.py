@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 
-from helix.canonical import canonical_text
+from helix.canonical import constant_text
 from helix.errors import HelixError
 from helix.expr import Arg, Binary, Call, Expr, Field, Index, ListExpr, Literal, RecordExpr, children, transform, walk
 from helix.functions import FUNCTIONS, to_text
@@ -34,7 +34,7 @@ _TEXT_FUNCTIONS = ("text", "json", "join", "lower", "upper", "trim", "replace")
 def fetched(node: Fetch) -> Const:
     """What a reply that is known already says, as the constant that it is."""
     value = parse_reply(node.text, node.returns, coerce=node.coerce)
-    return Const(type=node.type, json=canonical_text(value), label=node.step)
+    return Const(type=node.type, json=constant_text(value), label=node.step)
 
 
 class Texts:
