@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import sglang_cpu
 from hypothesis import HealthCheck, settings
 
 # The same examples in each run, so that a red run is red again. HYPOTHESIS_PROFILE=explore looks for new ones.
@@ -46,3 +48,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def shared_data() -> Path:
     """The folder of real data; only for tests with the marker `shared`."""
     return SHARED
+
+
+@pytest.fixture(scope="session")
+def sglang_servers() -> Iterator[sglang_cpu.Servers]:
+    """Starts SGLang on the CPU with given flags: `sglang_servers("--schedule-policy", "lpm").address`. Only for tests
+    with the marker `sglang`; where it is not installed they skip, or fail under HELIX_REQUIRE_SGLANG=1.
+    """
+    reason = sglang_cpu.absent()
+    if reason is not None:
+        (pytest.fail if os.environ.get("HELIX_REQUIRE_SGLANG") else pytest.skip)(reason)
+    servers = sglang_cpu.Servers()
+    yield servers
+    servers.stop()
+
+
+@pytest.fixture
+def sglang_server(sglang_servers: sglang_cpu.Servers) -> sglang_cpu.Server:
+    """A server as most people run it for batches: longest prefix first. Its cache is empty."""
+    return sglang_servers("--schedule-policy", "lpm")
