@@ -1,20 +1,22 @@
 """Calls waiting and calls in flight: bounded concurrency, one order of release, equal calls made once.
 
-The dispatcher holds a fixed number of workers for each lane. A ready call waits in a heap under its priority, row
-before row and step before step within a row, and goes to the next free worker.
+The dispatcher holds a fixed number of workers for each lane. A ready call waits in the queue of its lane, which a
+policy has made, and goes to the next free worker when the queue says so.
 """
 
 from __future__ import annotations
 
 import asyncio
-import heapq
 from collections import deque
 from collections.abc import Awaitable, Callable
 from time import monotonic
 from typing import Protocol
 
-from helix.executor.gates import Gate, Gates
+from helix.executor.engines.base import Reply, Request
+from helix.executor.gates import Gate
 from helix.executor.memo import Memo
+from helix.executor.policies.base import CallQueue, Warm, Warmup
+from helix.executor.policies.ordered import OrderedQueue
 from helix.executor.records import OpenRecord, Recorder
 from helix.executor.values import Failure, Order
 
@@ -50,16 +52,23 @@ class Call:
     whether somebody still needs the outcome when the call's turn comes. `gates` hold it back while another one that
     begins like it goes first. `row` is the input row that it is for. `record` is open while the call is made, where
     records are kept.
+
+    `request` is what an engine is asked, `instance` what all calls have in common that are for one row at one level of
+    the plan. `rank` is the worker that the policy chose, `reply` what the engine answered last.
     """
 
     __slots__ = (
         "gates",
+        "instance",
         "key",
         "lane",
         "make",
         "order",
         "priority",
+        "rank",
         "record",
+        "reply",
+        "request",
         "row",
         "settle",
         "step",
@@ -80,8 +89,14 @@ class Call:
         wanted: Callable[[], bool],
         gates: tuple[Gate, ...] = (),
         row: int = 0,
+        request: Request | None = None,
+        instance: object = None,
     ) -> None:
         self.gates = gates
+        self.request = request
+        self.instance = instance
+        self.rank: int | None = None
+        self.reply: Reply | None = None
         self.row = row
         self.submitted = 0.0
         self.record: OpenRecord | None = None
@@ -106,37 +121,49 @@ class Known(Protocol):
 
 
 class Lane:
-    """The workers of one kind of call, and the calls that wait for them."""
+    """The workers of one kind of call, and the queue of those that wait for them."""
 
-    __slots__ = ("free", "heap", "workers")
+    __slots__ = ("free", "pumping", "queue", "warm", "workers")
 
-    def __init__(self) -> None:
-        self.heap: list[tuple[Priority, int, Call]] = []
-        self.free: deque[asyncio.Future[Call]] = deque()
+    def __init__(self, queue: CallQueue, warm: Warm | None) -> None:
+        self.queue = queue
+        self.warm = warm
+        self.free: deque[asyncio.Future[Call | Warmup]] = deque()
         self.workers: list[asyncio.Task[None]] = []
+        self.pumping = False
 
 
 class Dispatcher:
     """Releases calls to workers. `close` says why no further call is to be made; those in flight end by themselves.
 
-    `sizes` gives lanes their number of workers; a lane that is not named there has as many as the lane `""`.
+    `sizes` gives lanes their number of workers; a lane that is not named there has as many as the lane `""`. A lane has
+    a queue in the order of the plan unless `use` gives it another.
     """
 
     def __init__(self, sizes: dict[str, int], *, merge: bool = True, known: Known | None = None) -> None:
         self._sizes = sizes
         self._known = known
+        self._queues: dict[str, tuple[CallQueue, Warm | None]] = {}
         self._lanes: dict[str, Lane] = {}
         self._merge = merge
         self._memo = Memo()
         self._joined: dict[bytes, list[Call]] = {}
-        self._gates = Gates()
-        self._serial = 0
         self._closed: Callable[[Call], Failure] | None = None
         self.in_flight = 0
         self.waiting = 0
         self.error: BaseException | None = None
         self.on_error: Callable[[], None] | None = None
         self.recorder: Recorder | None = None
+
+    def use(self, lane: str, size: int, queue: CallQueue, warm: Warm | None = None) -> None:
+        """Gives a lane its number of workers, its queue, and what makes its warm-ups; before its first call."""
+        self._sizes[lane] = size
+        self._queues[lane] = (queue, warm)
+
+    def row_ended(self, instance: object) -> None:
+        """Tells the queues that no call of a row will come any more."""
+        for queue, _ in self._queues.values():
+            queue.row_ended(instance)
 
     def submit(self, call: Call) -> Outcome | None:
         """Takes a call. Gives its outcome where an equal call has ended; else None, and `settle` is called later."""
@@ -168,24 +195,36 @@ class Dispatcher:
         self._queue(call)
         return None
 
-    def _release(self, calls: list[Call], own: Lane) -> None:
-        """Puts calls in line that were held back. The first is for the worker of this lane that lets them go."""
-        for number, call in enumerate(calls):
-            self._queue(call, at_once=number > 0 or self._lane(call.lane) is not own)
-
-    def _queue(self, call: Call, *, at_once: bool = True) -> None:
-        """Puts a call in line, or gives it to a worker that is free (unless not `at_once`)."""
-        self._serial += 1
+    def _queue(self, call: Call) -> None:
+        """Puts a call in line. Workers look at the loop's next turn: all that gets ready now is to be there then."""
         lane = self._lane(call.lane)
-        if lane.free and at_once:
-            lane.free.popleft().set_result(call)
-        else:
-            heapq.heappush(lane.heap, (call.priority, self._serial, call))
+        lane.queue.put(call)
+        self._wake(lane)
+
+    def _wake(self, lane: Lane) -> None:
+        if lane.free and not lane.pumping:
+            lane.pumping = True
+            asyncio.get_running_loop().call_soon(self._pump, lane)
+
+    def _pump(self, lane: Lane) -> None:
+        """Hands calls to free workers."""
+        lane.pumping = False
+        try:
+            while lane.free:
+                if lane.free[0].done():
+                    lane.free.popleft()
+                elif (job := lane.queue.take()) is not None:
+                    lane.free.popleft().set_result(job)
+                else:
+                    return
+        except Exception as error:
+            self._broke(error)
 
     def _lane(self, name: str) -> Lane:
         lane = self._lanes.get(name)
         if lane is None:
-            lane = self._lanes[name] = Lane()
+            queue, warm = self._queues.get(name) or (OrderedQueue(), None)
+            lane = self._lanes[name] = Lane(queue, warm)
             loop = asyncio.get_running_loop()
             count = self._sizes.get(name, self._sizes[""])
             lane.workers = [loop.create_task(self._work(lane)) for _ in range(count)]
@@ -198,45 +237,66 @@ class Dispatcher:
             task = asyncio.current_task()
             if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
                 raise
-            # An error of our own must end the run with a message, not leave it waiting for good.
-            self.error = self.error or error
-            if self.on_error is not None:
-                self.on_error()
+            self._broke(error)
+
+    def _broke(self, error: BaseException) -> None:
+        """An error of our own must end the run with a message, not leave it waiting for good."""
+        self.error = self.error or error
+        if self.on_error is not None:
+            self.on_error()
 
     async def _serve(self, lane: Lane) -> None:
         loop = asyncio.get_running_loop()
         made = 0
         while True:
-            if lane.heap:
-                call = heapq.heappop(lane.heap)[2]
-            else:
-                turn: asyncio.Future[Call] = loop.create_future()
+            job = lane.queue.take()
+            if job is None:
+                turn: asyncio.Future[Call | Warmup] = loop.create_future()
                 lane.free.append(turn)
-                call = await turn
-            if self._closed is None and call.gates and call.wanted() and not self._gates.enter(call):
-                continue
-            self.waiting -= 1
-            if self._closed is not None:
-                self._finish(call, Outcome(None, self._closed(call)))
-                continue
-            if not call.wanted():
-                self._drop(call)
-                continue
-            self.in_flight += 1
-            if self.recorder is not None:
-                call.record = self.recorder.begin()
-            try:
-                outcome = await call.make(call)
-                if self._known is not None:
-                    await self._known.keep(call, outcome)
-            finally:
-                self.in_flight -= 1
-            self._finish(call, outcome)
-            if call.gates:
-                self._release(self._gates.leave(call, failed=outcome.failure is not None), lane)
+                job = await turn
+            if isinstance(job, Warmup):
+                await self._warm(lane, job)
+            else:
+                await self._call(lane, job)
+            self._wake(lane)
             made += 1
             if made % _YIELD_EVERY == 0:
                 await asyncio.sleep(0)
+
+    async def _warm(self, lane: Lane, warmup: Warmup) -> None:
+        """Has a beginning computed, unless the run has ended."""
+        reply: Reply | None = None
+        self.in_flight += 1
+        try:
+            if self._closed is None and lane.warm is not None:
+                reply = await lane.warm(warmup.request)
+        finally:
+            self.in_flight -= 1
+        lane.queue.warmed(warmup, reply)
+
+    async def _call(self, lane: Lane, call: Call) -> None:
+        """Makes a call, unless nobody wants it any more."""
+        self.waiting -= 1
+        if self._closed is not None:
+            lane.queue.dropped(call)
+            self._finish(call, Outcome(None, self._closed(call)))
+            return
+        if not call.wanted():
+            lane.queue.dropped(call)
+            self._drop(call)
+            return
+        self.in_flight += 1
+        if self.recorder is not None:
+            call.record = self.recorder.begin()
+        try:
+            outcome = await call.make(call)
+            if self._known is not None:
+                await self._known.keep(call, outcome)
+        finally:
+            self.in_flight -= 1
+        # Told before the outcome makes others ready: they find the cache as this call leaves it.
+        lane.queue.ended(call, outcome)
+        self._finish(call, outcome)
 
     def _finish(self, call: Call, outcome: Outcome) -> None:
         joined: list[Call] = []
@@ -271,14 +331,9 @@ class Dispatcher:
             return
         self._closed = reason
         for lane in self._lanes.values():
-            waiting = [entry[2] for entry in sorted(lane.heap, key=lambda entry: entry[:2])]
-            lane.heap.clear()
-            for call in waiting:
+            for call in lane.queue.drain():
                 self.waiting -= 1
                 self._finish(call, Outcome(None, reason(call)))
-        for call in self._gates.give_back():
-            self.waiting -= 1
-            self._finish(call, Outcome(None, reason(call)))
 
     async def cancel(self) -> None:
         """Ends the workers, calls in flight with them."""

@@ -1,0 +1,83 @@
+"""What a policy is asked: how many rows are worked on at once, and which of the waiting calls goes next.
+
+A policy makes one `CallQueue` for each engine. The dispatcher puts ready calls in, takes the next one whenever a worker
+is free, and tells when it has ended. Nothing here waits: all of it runs on the loop's thread, between calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from helix.executor.engines.base import Capabilities, Reply, Request
+
+if TYPE_CHECKING:
+    from helix.executor.calls import Call, Outcome
+
+# Computes the beginning of prompts on an engine; None where that failed.
+Warm = Callable[[Request], Awaitable[Reply | None]]
+
+
+class Warmup:
+    """A beginning to be computed before the calls that share it. `call` is the one whose turn it was."""
+
+    __slots__ = ("call", "rank", "request")
+
+    def __init__(self, request: Request, call: Call, rank: int) -> None:
+        self.request = request
+        self.call = call
+        self.rank = rank
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnginePlace:
+    """An engine as a policy sees it. `slots` are the calls that may be in flight on all of its ranks together; `warm`
+    computes beginnings (None: it cannot).
+    """
+
+    name: str
+    capabilities: Capabilities
+    slots: int
+    warm: Warm | None = None
+
+
+class CallQueue(Protocol):
+    """The calls that wait for one engine, or for one kind of tool."""
+
+    def put(self, call: Call) -> None:
+        """Takes a call that is ready."""
+
+    def take(self) -> Call | Warmup | None:
+        """What goes next; None where nothing may until something ends or is put in."""
+
+    def ended(self, call: Call, outcome: Outcome) -> None:
+        """A call that was taken has ended."""
+
+    def dropped(self, call: Call) -> None:
+        """A call that was taken is not made: nobody wants it any more."""
+
+    def warmed(self, warmup: Warmup, reply: Reply | None) -> None:
+        """A warm-up has ended; None: it failed."""
+
+    def row_ended(self, row: object) -> None:
+        """No call of a row will come any more."""
+
+    def drain(self) -> list[Call]:
+        """All calls that wait, in their order; the queue is empty afterwards."""
+
+
+class Policy(Protocol):
+    """How a run releases its calls. `name` is what `--policy` says, with its number where it has one."""
+
+    @property
+    def name(self) -> str: ...
+
+    def rows(self, window: int) -> int:
+        """How many rows are worked on at once, where `window` would keep the engine busy."""
+
+    def queue(self, place: EnginePlace) -> CallQueue:
+        """The queue of an engine."""
+
+    def describe(self) -> str:
+        """What it does, in a line."""
