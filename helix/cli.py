@@ -234,6 +234,13 @@ def explain(file: str, constants: tuple[str, ...], **options: Any) -> int:
 @click.option("--attempts", type=int, default=3, show_default=True, help="How often a call is attempted.")
 @click.option("--call-timeout", metavar="TIME", help="Time for one attempt of a call: 30s, 5m, or seconds.")
 @click.option("--run-timeout", metavar="TIME", help="Time for the whole run; what is not done then stays undone.")
+@click.option(
+    "--wait-limit",
+    metavar="TIME",
+    default="10m",
+    show_default=True,
+    help="Time to wait for an engine that is overloaded or does not answer any more.",
+)
 @click.option("--max-failed", metavar="N|P%", help="Stop once more rows than this have failed.")
 @click.option("--max-calls", type=int, metavar="N", help="Stop after so many calls.")
 @click.option("--max-tokens", type=int, metavar="N", help="Stop after so many tokens, prompts and replies together.")

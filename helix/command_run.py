@@ -34,6 +34,7 @@ def run_command(
     model: str | None,
     call_timeout: str | None,
     run_timeout: str | None,
+    wait_limit: str | None,
     max_failed: str | None,
     no_merge: bool,
     rules: str | None,
@@ -53,6 +54,7 @@ def run_command(
         settings=RunSettings(
             call_timeout=_seconds("--call-timeout", call_timeout),
             run_timeout=_seconds("--run-timeout", run_timeout),
+            wait_limit=_seconds("--wait-limit", wait_limit) or 0.0,
             max_failed=failures,
             max_failed_percent=percent,
             merge=not no_merge,

@@ -56,6 +56,7 @@ class Progress:
         self._task: Any = None
         self._began = time.monotonic()
         self._last = self._began
+        self._waiting: str | None = None
 
     def __enter__(self) -> Progress:
         return self
@@ -84,9 +85,12 @@ class Progress:
         self._bar.start()
 
     def update(self, report: RunReport) -> None:
-        """Shows the figures as they are now."""
+        """Shows the figures as they are now, and once what the run begins to wait for."""
         if self._quiet:
             return
+        if report.waiting != self._waiting:
+            self._tell(report.waiting or "the engine answers again; going on")
+            self._waiting = report.waiting
         if self._bar is not None:
             self._bar.update(self._task, completed=report.done_rows, description=self._figures(report))
         elif time.monotonic() - self._last >= LINE_EVERY:
@@ -94,6 +98,13 @@ class Progress:
             seconds = self._last - self._began
             figures = f"{report.done_rows:,} of {count(self._rows, 'row')}, {self._figures(report)}"
             say(f"{figures}, {seconds:.0f} s")
+
+    def _tell(self, text: str) -> None:
+        """One message, above the bar where there is one."""
+        if self._bar is None:
+            say(text)
+        else:
+            self._bar.console.print(clean(text), markup=False, highlight=False)
 
     def _figures(self, report: RunReport) -> str:
         failed = f", {report.failed_rows:,} failed" if report.failed_rows else ""

@@ -59,7 +59,7 @@ class RunReport:
     `rows` are the input rows begun, `done_rows` those of them that are through their last step before a `group`, `sort`
     or the output, `output_rows` the rows of the result. `errors` holds the first failed rows: row, step, kind, message;
     `tracebacks` for each step whose tool raised the first one. `fatal` says that the engine refuses every call,
-    `reader_gone` that nobody reads the output any more.
+    `reader_gone` that nobody reads the output any more; `waiting` says what the run waits for just now, if anything.
     """
 
     rows: int = 0
@@ -71,6 +71,7 @@ class RunReport:
     interrupted: bool = False
     fatal: bool = False
     reader_gone: bool = False
+    waiting: str | None = None
     steps: dict[str, StepReport] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     errors: list[tuple[int, str, str, str]] = field(default_factory=list)

@@ -13,6 +13,7 @@ from helix.errors import EngineError, ExecutionError, OutputError, ToolError
 from helix.executor.calls import Call, Outcome
 from helix.executor.engines.base import Engine, Message, Reply, Request
 from helix.executor.limits import CutShort, Limits, Pause, TimedOut
+from helix.executor.outage import Outage
 from helix.executor.values import Failure
 from helix.replies import correction, parse_reply
 from helix.results import StepReport
@@ -22,6 +23,8 @@ FIRST_BACKOFF = 0.5
 LONGEST_BACKOFF = 30.0
 # How often one call puts up with an overloaded server, whatever the waits it asks for.
 MOST_PAUSES = 500
+# How often a call is made again since the engine went away while it was made: it may be what brings the engine down.
+MOST_OUTAGES = 5
 
 
 class EngineCaller:
@@ -31,6 +34,7 @@ class EngineCaller:
         self,
         engine: Engine,
         pause: Pause,
+        outage: Outage,
         limits: Limits,
         report: StepReport,
         *,
@@ -42,6 +46,7 @@ class EngineCaller:
     ) -> None:
         self._engine = engine
         self._pause = pause
+        self._outage = outage
         self._limits = limits
         self._report = report
         self._attempts = attempts
@@ -87,14 +92,16 @@ class EngineCaller:
 
     async def _reply(self, request: Request, made: int, call: Call) -> tuple[Reply, int]:
         """One reply, with retries; gives the number of attempts made so far. Raises _Failed."""
-        tries = pauses = 0
-        waited = 0.0
+        tries = pauses = outages = 0
+        waited = began = 0.0
         most_wait = self._limits.settings.wait_limit
         last: ExecutionError | None = None
         while True:
             try:
                 await self._pause.wait(self._limits)
+                await self._outage.wait()
                 self._limits.count_call()
+                began = asyncio.get_running_loop().time()
                 return await self._timed_reply(request, call), made + tries + 1
             except CutShort as error:
                 raise _Failed(error if last is None else _given_up(error, last), made + tries) from None
@@ -123,6 +130,12 @@ class EngineCaller:
                         raise _Failed(error, made + tries + 1) from None
                     self._pause.extend(pause)
                     wait = 0.0
+                elif await self._was_away(error, began, made + tries):
+                    # Nor does an engine that is gone: all wait until it is back.
+                    outages += 1
+                    if outages > MOST_OUTAGES:
+                        raise _Failed(_often(error, outages), made + tries + 1) from None
+                    wait = 0.0
                 else:
                     tries += 1
                     wait = _backoff(tries - 1, call, made) if error.retry_after is None else error.retry_after
@@ -133,6 +146,13 @@ class EngineCaller:
                 await self._limits.sleep(wait)
             except CutShort as error:
                 raise _Failed(_given_up(error, last), made + tries) from None
+
+    async def _was_away(self, error: EngineError, began: float, made: int) -> bool:
+        """Whether a call failed since the engine had gone; returns once it is back. Raises _Failed."""
+        try:
+            return await self._outage.met(error, began)
+        except CutShort as cut:
+            raise _Failed(_given_up(cut, error), made) from None
 
     async def _timed_reply(self, request: Request, call: Call) -> Reply:
         loop = asyncio.get_running_loop()
@@ -179,6 +199,11 @@ def _given_up(error: CutShort, last: ExecutionError) -> CutShort:
     """The end of a call that waited to be tried again when the run ended."""
     reason = error.message.partition(": ")[2]
     return CutShort(f"not tried again: {reason}; the attempt before failed: {last.message}", error.kind)
+
+
+def _often(error: EngineError, times: int) -> EngineError:
+    """The end of a call during which the engine went away again and again."""
+    return EngineError(f"the engine went away {times} times while it worked on this call: {error.message}")
 
 
 def _reasked(request: Request, error: OutputError, kind: Type) -> Request:

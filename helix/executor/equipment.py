@@ -14,6 +14,7 @@ from helix.executor.frame import Dataflow
 from helix.executor.gates import Gate
 from helix.executor.limits import Limits, Pause
 from helix.executor.operators import Operator
+from helix.executor.outage import Outage
 from helix.executor.places import Place, static_name
 from helix.executor.prompts import Prompt
 from helix.executor.settings import RunSettings
@@ -65,6 +66,7 @@ class Equipment:
         self._capabilities: dict[int, Capabilities] = {}
         # By the engine's own name: two addresses that lead to one server share its pauses and its lane.
         self._pauses: dict[str, Pause] = {}
+        self._outages: dict[str, Outage] = {}
         self._tools: dict[Tool, RunTool] = {}
         self._gates: dict[tuple[str, str | None, str], Gate] = {}
         self._threads = Threads()
@@ -88,6 +90,7 @@ class Equipment:
         # Kept before it is opened, so that one that failed to open is closed again.
         self._engines[address] = engine
         self._pauses.setdefault(engine.name, Pause())
+        self._outages.setdefault(engine.name, Outage(engine, self._limits, self._report))
         if id(engine) not in self._capabilities:
             self._capabilities[id(engine)] = await engine.open(concurrency=self._settings.concurrency)
 
@@ -116,6 +119,7 @@ class Equipment:
         caller = EngineCaller(
             engine,
             self._pauses[engine.name],
+            self._outages[engine.name],
             self._limits,
             report,
             attempts=node.attempts or self._settings.attempts,

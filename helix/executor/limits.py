@@ -92,6 +92,22 @@ class Limits:
         if self._reason is not None:
             raise CutShort(f"not tried again: {self._reason}", self._kind)
 
+    async def until_halt(self, work: Awaitable[Any], seconds: float) -> Any:
+        """Awaits for so many seconds at most. Raises TimeoutError after them, CutShort as soon as the run ends."""
+        task = asyncio.ensure_future(work)
+        halted = asyncio.ensure_future(self._halted.wait())
+        try:
+            await asyncio.wait((task, halted), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            if self._reason is not None:
+                raise CutShort(f"not tried again: {self._reason}", self._kind)
+            if not task.done():
+                raise TimeoutError
+            return task.result()
+        finally:
+            task.cancel()
+            halted.cancel()
+            await asyncio.gather(task, halted, return_exceptions=True)
+
     async def timed(self, work: Awaitable[Any], call_timeout: float | None, what: str = "reply") -> Any:
         """Awaits within the time of a call and of the run. Raises TimedOut."""
         loop = asyncio.get_running_loop()

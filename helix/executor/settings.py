@@ -13,7 +13,8 @@ class RunSettings:
     """How a run behaves. Times are in seconds; None is no limit.
 
     `max_failed` is a number of rows, or with `max_failed_percent` a share of all rows. `attempts` bounds each call,
-    `wait_limit` the time that a call waits for an overloaded server. `merge` lets equal deterministic calls share one.
+    `wait_limit` the time that a call waits for an overloaded server, and all calls for one that has gone away. `merge`
+    lets equal deterministic calls share one.
     """
 
     concurrency: int = 16
@@ -32,6 +33,7 @@ class RunSettings:
     def __post_init__(self) -> None:
         _at_least(1, concurrency=self.concurrency, attempts=self.attempts)
         _at_least(0, max_failed=self.max_failed, max_calls=self.max_calls, max_tokens=self.max_tokens, limit=self.limit)
+        _at_least(0, wait_limit=self.wait_limit)
         for name, value in (("call_timeout", self.call_timeout), ("run_timeout", self.run_timeout)):
             if value is not None and not 0 < value < float("inf"):
                 raise OptionError(f"{name} must be more than 0 seconds, found {value}")

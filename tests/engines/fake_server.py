@@ -71,14 +71,15 @@ class FakeServer:
     """Use as a context manager. What `respond` leaves (None) is a 404, but GET /v1/models has one model, `m`.
 
     `calls` are the requests in order of arrival, `peak` the most that were being answered at once, `connections` how
-    many were opened, `left` how many clients went away before they had their answer.
+    many were opened, `left` how many clients went away before they had their answer. With `port` it listens there, as
+    a server that was started again does.
     """
 
-    def __init__(self, respond: Respond) -> None:
+    def __init__(self, respond: Respond, *, port: int = 0) -> None:
         self._respond = respond
         self.calls: list[Call] = []
         self.in_flight = self.peak = self.connections = self.left = 0
-        self.port = 0
+        self.port = port
         self._loop = asyncio.new_event_loop()
         self._started = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -97,13 +98,19 @@ class FakeServer:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Goes away as a killed server does: connections are closed, and nothing listens any more."""
+        if self._loop.is_closed():
+            return
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
         assert not self._thread.is_alive()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        server = self._loop.run_until_complete(asyncio.start_server(self._serve, "127.0.0.1", 0))
+        server = self._loop.run_until_complete(asyncio.start_server(self._serve, "127.0.0.1", self.port))
         self.port = server.sockets[0].getsockname()[1]
         self._started.set()
         self._loop.run_forever()
@@ -129,7 +136,7 @@ class FakeServer:
                     self.in_flight -= 1
                 if not stays:
                     break
-        except (ConnectionError, asyncio.IncompleteReadError):
+        except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass
         finally:
             writer.close()

@@ -119,6 +119,15 @@ class Engine(Protocol):
         """Releases everything; safe to call twice and after a failed open."""
 
 
+class RestartableEngine(Engine, Protocol):
+    """An engine that may go away in the middle of a run and come back, such as a server that is started again."""
+
+    async def look(self) -> None:
+        """Looks whether it answers again. Raises EngineError where not, a fatal one where it now serves another model
+        than when it was opened.
+        """
+
+
 class WarmingEngine(Engine, Protocol):
     """An engine whose prefix cache can be filled before it is needed."""
 

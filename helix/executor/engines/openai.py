@@ -19,16 +19,16 @@ machine.
 from __future__ import annotations
 
 import asyncio
-import ipaddress
-import json
 from base64 import b64encode
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
-from helix.errors import EngineError, OptionError
+from helix.errors import EngineError, OptionError, name_help
 from helix.executor.engines.base import Capabilities, FinishReason, Reply, Request
+from helix.executor.engines.fields import clean_text, count_of, schema_key
+from helix.executor.engines.hosts import is_local
 from helix.executor.engines.openai_errors import Place, connection_error, malformed, refuses_schema, reply_error
-from helix.executor.engines.openai_probe import Served, count, decoded, probe, tokenize
+from helix.executor.engines.openai_probe import Served, count, decoded, listed, probe, tokenize
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -68,7 +68,7 @@ class OpenAIEngine:
         parts = _split(base_url)
         self._base = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}"
         self._name = name or self._base
-        self._local = _is_local(parts.hostname or "")
+        self._local = is_local(parts.hostname or "")
         self._query = dict(parse_qsl(parts.query))
         self._authorization, secrets = _authorization(parts, api_key)
         self._place = Place(address=self._name, secrets=secrets, keyed=self._authorization is not None)
@@ -120,11 +120,21 @@ class OpenAIEngine:
             models=served.models,
         )
 
+    async def look(self) -> None:
+        """Looks whether the server answers again, with the model that it had. Raises EngineError."""
+        model, before = self._served.model, self._served.models
+        names = await listed(self._fetch, self._base, self._name, model)
+        if before and not names:
+            raise EngineError(f"{self._name} does not list its models", retryable=True)
+        if model in before and model not in names:
+            what = f"{self._name} came back without the model `{model}`"
+            raise EngineError(f"{what}; {name_help(model or '', names, 'models served')}", fatal=True)
+
     async def generate(self, request: Request) -> Reply:
         """One chat completion."""
         constrained = request.schema is not None
         if constrained and self._refused:
-            constrained = _schema_key(request.schema) not in self._refused
+            constrained = schema_key(request.schema) not in self._refused
         limit, refusal = self._limit, None
         while True:
             try:
@@ -233,9 +243,9 @@ class OpenAIEngine:
             return Reply(
                 text=text,
                 finish=FINISH.get(choice.get("finish_reason"), "other"),
-                prompt_tokens=_count(usage.get("prompt_tokens")),
-                completion_tokens=_count(usage.get("completion_tokens")),
-                cached_tokens=_count(details.get("cached_tokens")),
+                prompt_tokens=count_of(usage.get("prompt_tokens")),
+                completion_tokens=count_of(usage.get("completion_tokens")),
+                cached_tokens=count_of(details.get("cached_tokens")),
             )
         except (KeyError, IndexError, TypeError, AttributeError):
             pass
@@ -279,33 +289,20 @@ class OpenAIEngine:
         raise failure
 
     def _refuse(self, request: Request, error: EngineError) -> None:
-        self._refused.add(_schema_key(request.schema))
+        self._refused.add(schema_key(request.schema))
         step = f"the schema of step `{request.step}`" if request.step else "an output schema"
         note = f"{self._name} refused {step}, so replies are checked but not constrained: {error.message}"
         if note not in self.notes:
             self.notes.append(note)
 
 
-def _schema_key(schema: dict[str, Any] | None) -> str:
-    return json.dumps(schema, sort_keys=True)
-
-
 def _text(content: Any) -> str:
-    """The text of a message: a text, null, or the list of parts that some servers send.
-
-    Half of a surrogate pair, which no file can hold, becomes U+FFFD.
-    """
+    """The text of a message: a text, null, or the list of parts that some servers send."""
     if content is None:
         return ""
     if not isinstance(content, str):
         content = "".join(part["text"] for part in content if part.get("type", "text") == "text")
-    if not content.isascii() and any("\ud800" <= char <= "\udfff" for char in content):
-        content = content.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return str(content)
-
-
-def _count(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    return clean_text(content)
 
 
 def _split(base_url: str) -> SplitResult:
@@ -341,10 +338,3 @@ def _authorization(parts: SplitResult, api_key: str | None) -> tuple[str | None,
     pair = f"{unquote(parts.username)}:{password}"
     coded = b64encode(pair.encode()).decode()
     return f"Basic {coded}", (coded, *secrets)
-
-
-def _is_local(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost" or host.endswith(".localhost")

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from helix.errors import EngineError, OptionError
 from helix.executor.engines.base import Request
+from helix.executor.engines.fields import positive
 
 Counter = Literal["vllm", "llama.cpp", "llama.cpp template"]
 # A GET (body None) or POST on a path below the base address, or on a whole address; raises EngineError.
@@ -43,7 +44,7 @@ async def probe(fetch: Fetch, base: str, address: str, model: str | None) -> Ser
             raise OptionError(f"{address} {what}; name one with --model")
         model = names[0]
     entry = next((entry for entry in entries if entry["id"] == model), entries[0] if len(entries) == 1 else {})
-    context = _positive(entry.get("max_model_len"))
+    context = positive(entry.get("max_model_len"))
     counter: Counter | None = None
     root = base.removesuffix("/v1")
     owner = str(entry.get("owned_by"))
@@ -51,10 +52,15 @@ async def probe(fetch: Fetch, base: str, address: str, model: str | None) -> Ser
         counter = await _llama_counter(fetch, root, model)
         meta = entry.get("meta")
         trained = meta if isinstance(meta, dict) else {}
-        context = await _llama_context(fetch, root) or _positive(trained.get("n_ctx") or trained.get("n_ctx_train"))
+        context = await _llama_context(fetch, root) or positive(trained.get("n_ctx") or trained.get("n_ctx_train"))
     elif owner == "vllm" and await _counts(fetch, f"{root}/tokenize", {"model": model, "messages": PROBE}, "count"):
         counter = "vllm"
     return Served(models=names, model=model, max_context=context, counter=counter, caches=owner == "llamacpp")
+
+
+async def listed(fetch: Fetch, base: str, address: str, model: str | None) -> tuple[str, ...]:
+    """The names that the server lists; none where it has no such list. Raises EngineError where it does not answer."""
+    return tuple(entry["id"] for entry in await _entries(fetch, base, address, model))
 
 
 async def count(fetch: Fetch, base: str, counter: Counter, model: str | None, request: Request) -> int:
@@ -124,7 +130,7 @@ async def _llama_context(fetch: Fetch, root: str) -> int | None:
     except EngineError:
         return None
     settings = found.get("default_generation_settings") if isinstance(found, dict) else None
-    return _positive(settings.get("n_ctx")) if isinstance(settings, dict) else None
+    return positive(settings.get("n_ctx")) if isinstance(settings, dict) else None
 
 
 async def _counts(fetch: Fetch, path: str, body: dict[str, Any], key: str) -> bool:
@@ -133,10 +139,6 @@ async def _counts(fetch: Fetch, path: str, body: dict[str, Any], key: str) -> bo
     except EngineError:
         return False
     return isinstance(found, dict) and key in found
-
-
-def _positive(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
 def decoded(raw: bytes) -> Any:
