@@ -12,6 +12,7 @@ from helix.errors import OptionError
 from helix.executor.engines import open_engine
 from helix.executor.engines.openai import OpenAIEngine
 from helix.executor.engines.scripted import ScriptedEngine
+from helix.executor.engines.sglang import SGLangEngine
 
 
 def test_scripted(tmp_path: Path) -> None:
@@ -29,6 +30,35 @@ def test_servers(address: str) -> None:
     engine = open_engine(address, model="m")
     assert isinstance(engine, OpenAIEngine)
     assert engine.name == address.replace("HTTPS", "https")
+
+
+@pytest.mark.parametrize(
+    ("address", "name", "hosts"),
+    [
+        ("sglang://host", "sglang://host:30000", ("http://host:30000",)),
+        ("SGLang://Host:1/", "sglang://host:1", ("http://host:1",)),
+        ("sglang://a:1, b:2?tls=on&tenant=x", "sglang://a:1,b:2", ("https://a:1", "https://b:2")),
+        ("sglang://[::1]:5", "sglang://[::1]:5", ("http://[::1]:5",)),
+    ],
+)
+def test_sglang_servers(address: str, name: str, hosts: tuple[str, ...]) -> None:
+    engine = open_engine(address)
+    assert isinstance(engine, SGLangEngine)
+    assert engine.name == name
+    assert engine._address.bases == hosts
+
+
+def test_tenants_of_sglang_servers() -> None:
+    def tenant(address: str, given: str | None) -> str | None:
+        engine = open_engine(address, tenant=given)
+        assert isinstance(engine, SGLangEngine)
+        return engine._address.tenant
+
+    assert tenant("sglang://host", None) is None
+    assert tenant("sglang://host", "ann") == "ann"
+    assert tenant("sglang://host?tenant=ann", "ann") == "ann"
+    with pytest.raises(OptionError, match="two tenants for `sglang://host`: `ann` in the address, `bob` beside it"):
+        tenant("sglang://host?tenant=ann", "bob")
 
 
 def test_names_hold_no_password() -> None:
@@ -70,9 +100,28 @@ def test_keys_come_from_the_caller_or_the_environment(
         ("zzz", "unknown engine `zzz`; known forms: embedded,"),
         (" ", "unknown engine ``"),
         (
-            "sglang://host:30000",
-            "`sglang://host:30000` is not part of this version; an SGLang server also answers at http:",
+            "sglang:host:30000",
+            "not an address of SGLang servers: `sglang:host:30000`; did you mean `sglang://host:30000`?",
         ),
+        ("sglang", "not an address of SGLang servers: `sglang`; expected sglang://HOST:PORT"),
+        ("sglang:", "nothing follows `sglang:`;"),
+        ("sglag://host", "unknown engine `sglag://host`; did you mean `sglang://host`?"),
+        ("ftp://host/v1", "unknown engine `ftp://host/v1`; did you mean `http"),
+        (
+            "sglang://",
+            "not an address of SGLang servers: `sglang://`, for an empty place in it; expected sglang://HOST",
+        ),
+        (
+            "sglang://host:30000/v1",
+            "for `host:30000/v1` in it; expected sglang://HOST:PORT[,HOST:PORT...] (without a path)",
+        ),
+        ("sglang://a:1,,b:2", "for an empty place in it"),
+        ("sglang://a:1,b:x", "for `b:x` in it"),
+        ("sglang://a:1,b:2,a:1", "names a:1 twice"),
+        ("sglang://ann:pw@host:30000", "holds a key; give it in HELIX_API_KEY instead"),
+        ("sglang://host?tenent=x", "no option `tenent` of `sglang://host`; did you mean `tenant`?"),
+        ("sglang://host?tenant=", "the option `tenant` of `sglang://host` is ``; expected a name"),
+        ("sglang://host?api=completions", "the option `api` of `sglang://host` is `completions`; expected `chat`"),
         (
             "sim:h100x2/llama",
             "`sim:h100x2/llama` is not part of this version; scripted runs a workflow without a model",

@@ -19,22 +19,31 @@ FORMS = (
     "scripted:FILE.toml",
     "http://HOST:PORT/v1",
     "https://HOST/v1",
+    "sglang://HOST:PORT[,HOST:PORT...]",
 )
 LATER = {
-    "sglang": "an SGLang server also answers at http://HOST:PORT/v1",
     "sim": "scripted runs a workflow without a model",
 }
 
-Opener = Callable[[str, str | None, str | None, bool], Engine]
+# Engines that are opened by the whole address.
+WHOLE = frozenset({"http", "https", "sglang"})
+
+Opener = Callable[[str, str | None, str | None, bool, str | None], Engine]
 
 
 def open_engine(
-    address: str | None, *, model: str | None = None, api_key: str | None = None, quiet: bool = False
+    address: str | None,
+    *,
+    model: str | None = None,
+    api_key: str | None = None,
+    quiet: bool = False,
+    tenant: str | None = None,
 ) -> Engine:
     """The engine at an address (None: the embedded one), not yet opened.
 
     `model` is the model for requests that name none. `api_key` is for servers only; without it HELIX_API_KEY, then
-    OPENAI_API_KEY is used. `quiet` keeps the embedded engine from showing progress while it fetches its weights.
+    OPENAI_API_KEY is used. `quiet` keeps the embedded engine from showing progress while it fetches its weights. Calls
+    of one `tenant` share no cached prefix with those of another, where the engine can keep them apart.
     Raises OptionError for an address that is none, or a file that does not fit.
     """
     given = (address or DEFAULT).strip()
@@ -42,23 +51,32 @@ def open_engine(
     opener = _OPENERS.get(kind.lower())
     if opener is None or (colon and not rest):
         raise OptionError(_unknown(given, kind.lower()))
-    return opener(given if kind.lower() in ("http", "https") else rest, model, api_key, quiet)
+    return opener(given if kind.lower() in WHOLE else rest, model, api_key, quiet, tenant)
 
 
-def _scripted(rest: str, model: str | None, api_key: str | None, quiet: bool) -> Engine:
+def _scripted(rest: str, model: str | None, api_key: str | None, quiet: bool, tenant: str | None) -> Engine:
     from helix.executor.engines.scripted import ScriptedEngine
 
     return ScriptedEngine.from_file(rest) if rest else ScriptedEngine()
 
 
-def _server(rest: str, model: str | None, api_key: str | None, quiet: bool) -> Engine:
+def _server(rest: str, model: str | None, api_key: str | None, quiet: bool, tenant: str | None) -> Engine:
     from helix.executor.engines.openai import OpenAIEngine
 
-    key = api_key or os.environ.get("HELIX_API_KEY") or os.environ.get("OPENAI_API_KEY")
-    return OpenAIEngine(rest, model, key)
+    return OpenAIEngine(rest, model, _key(api_key))
 
 
-def _embedded(rest: str, model: str | None, api_key: str | None, quiet: bool) -> Engine:
+def _sglang(rest: str, model: str | None, api_key: str | None, quiet: bool, tenant: str | None) -> Engine:
+    from helix.executor.engines.sglang import SGLangEngine
+
+    return SGLangEngine(rest, model, _key(api_key), tenant=tenant)
+
+
+def _key(given: str | None) -> str | None:
+    return given or os.environ.get("HELIX_API_KEY") or os.environ.get("OPENAI_API_KEY")
+
+
+def _embedded(rest: str, model: str | None, api_key: str | None, quiet: bool, tenant: str | None) -> Engine:
     from helix.executor.engines.embedded import EmbeddedEngine
 
     return EmbeddedEngine(rest or None, quiet=quiet)
@@ -69,6 +87,7 @@ _OPENERS: dict[str, Opener] = {
     "scripted": _scripted,
     "http": _server,
     "https": _server,
+    "sglang": _sglang,
 }
 
 
@@ -81,6 +100,9 @@ def _unknown(given: str, kind: str) -> str:
         hint = f"did you mean `{'embedded' if shown.endswith('.gguf') else 'scripted'}:{shown}`? "
     elif kind in _OPENERS:
         hint = f"nothing follows `{kind}:`; "
+    elif "://" in given:
+        near = near_match(kind, WHOLE)
+        hint = f"did you mean `{near or 'http'}://{shown.rpartition('://')[2]}`? "
     elif "/" in given or "." in kind or kind == "localhost" or given.partition(":")[2].isdigit():
         hint = f"did you mean `http://{shown}`? "
     else:
