@@ -15,24 +15,18 @@ from helix.results import RunReport, RunResult
 
 if TYPE_CHECKING:
     from helix.dsl import Workflow
-    from helix.executor.engines.base import Engine
+    from helix.executor.engines.base import Capabilities, Engine
     from helix.executor.run import Run
     from helix.executor.settings import RunSettings
     from helix.executor.tables import RowSource, ScanReport
     from helix.explain.explanation import Explanation
     from helix.grammar.bind import Bound
+    from helix.optimizer.rule import TableStats
+    from helix.physical import PhysicalPlan
     from helix.syntax import Workflow as Syntax
 
 # Rules by which equal calls become one: what `--no-merge` asks to leave.
 _MERGING = ("merge_equal_steps", "hoist_invariants")
-# Files that are never results: to write over one is a slip.
-_SOURCES = {
-    ".helix": "workflow",
-    ".py": "Python file",
-    ".toml": "settings file",
-    ".sqlite": "database",
-    ".db": "database",
-}
 _Made = TypeVar("_Made")
 _SUFFIXES = (".helix",)
 
@@ -236,6 +230,7 @@ class Prepared:
         without: Iterable[str] = (),
     ) -> None:
         from helix.executor.tables import open_rows
+        from helix.executor.tables.targets import refuse_target
         from helix.optimizer.driver import choose_rules, optimize
 
         self.settings = settings
@@ -255,7 +250,7 @@ class Prepared:
         self._output_format = output_format
         self._quiet = quiet
         self._made = self._engines_named()
-        _refuse_target(self._output, output_format, rows)
+        refuse_target(self._output, output_format, rows)
         self._callables = load_callables(workflow, self.bound)
         columns = self.bound.plan.scan.columns
         if rows is None and not columns:
@@ -269,6 +264,7 @@ class Prepared:
             rows, columns, format=input_format, on_bad_row=settings.on_bad_row, limit=settings.limit
         )
         self.scanned: ScanReport | None = None
+        self._stats: TableStats | None = None
         self.active: Run | None = None
         self.partial: str = ""
 
@@ -286,11 +282,31 @@ class Prepared:
         from helix.optimizer.tokens import ESTIMATE
 
         calls = any(isinstance(node, Generate) for node in every_node(self.plan.sink))
-        if self.plan is not self._first_plan or not self._rules or not calls or self.scan().rows < 2:
+        if (
+            self._stats is not None
+            or self.plan is not self._first_plan
+            or not self._rules
+            or not calls
+            or self.scan().rows < 2
+        ):
             return
         rows = (row.values for row in self.source if row.error is None)
-        stats = table_stats(rows, ESTIMATE, [column.name for column in self.bound.plan.scan.columns])
-        self.plan = optimize(self.bound.plan, RuleContext(stats=stats), self._rules).plan
+        self._stats = table_stats(rows, ESTIMATE, [column.name for column in self.bound.plan.scan.columns])
+        self.plan = optimize(self.bound.plan, RuleContext(stats=self._stats), self._rules).plan
+
+    def physical(self, capabilities: Capabilities | None = None, *, budget: float = 1.0) -> PhysicalPlan:
+        """How the plan is to be run on an engine that can do this: phases, groups of rows, their ranks, warm-ups.
+
+        Reads the table once more, as far as it tells sizes and groups. `budget` are the seconds that a search for a
+        better order may take.
+        """
+        from helix.optimizer.lowering import LowerContext, lower
+
+        self._look_at_table()
+        rows = (row.values for row in self.source if row.error is None) if self.scan().rows > 1 else None
+        context = LowerContext(stats=self._stats, rows=rows, budget=budget, callables=self._callables)
+        name = self._engine if self._engine is None or isinstance(self._engine, str) else self._engine.name
+        return lower(self.plan, context.on(capabilities, self.plan, name))
 
     async def run(
         self,
@@ -365,6 +381,8 @@ class Prepared:
             sink.abort()
             self.partial = "no row was finished"
             return
+        from helix.executor.tables.targets import partial_path
+
         path = partial_path(self._output)
         sink.keep_partial(path)
         self.partial = f"the {sink.written} finished rows are in {path}"
@@ -391,30 +409,6 @@ class Prepared:
         calls = [node for node in every_node(self.bound.plan.sink) if isinstance(node, Generate)]
         names = {call.model.name for call in calls if call.model.engine == address and call.model.name is not None}
         return names.pop() if len(names) == 1 else None
-
-
-def _refuse_target(output: str | None, form: str | None, rows: Any) -> None:
-    """Refuses a target that cannot be written, or whose content is no result: the input, a workflow, a program."""
-    from helix.executor.tables.formats import output_format
-
-    if output is None or output == "-":
-        return
-    path = Path(output)
-    if path.is_dir():
-        raise OptionError(f"cannot write {output}: it is a folder")
-    output_format(path, form)
-    if not path.parent.is_dir():
-        raise OptionError(f"cannot write {output}: there is no folder {path.parent}")
-    if isinstance(rows, str | os.PathLike) and path.exists() and Path(rows).exists() and path.samefile(rows):
-        raise OptionError(f"the output {output} is the input; write the result to another file")
-    if path.suffix in _SOURCES and path.exists():
-        raise OptionError(f"the output {output} would replace a {_SOURCES[path.suffix]}; write to another file")
-
-
-def partial_path(output: str) -> Path:
-    """Where the finished rows of an interrupted run go: `out.partial.jsonl` beside `out.jsonl`."""
-    path = Path(output)
-    return path.with_name(f"{path.stem}.partial{path.suffix}")
 
 
 def load_callables(workflow: Workflow, bound: Bound) -> dict[str, Callable[..., Any]]:

@@ -1,12 +1,12 @@
 """The physical plan: a logical plan with where its calls run, in which order, and what is computed ahead of them.
 
-Lowering (`helix/optimizer/lower`) makes it, the executor follows it. A plan is per template: what grows with the table
-are groups of rows, never calls.
+Lowering (`helix/optimizer/lowering`) makes it, the executor follows it. A plan is per template: what grows with the
+table are groups of rows, never calls.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from helix.logical import LogicalPlan
 
@@ -38,23 +38,32 @@ class WarmPrefix:
     """A beginning that many calls share and no row changes: computed once on each rank before they are released.
 
     `steps` are the names of the steps that begin with it, `text` its beginning as a person reads it, `tokens` its
-    length, `calls` how many begin with it.
+    length, `calls` how many begin with it. `messages` are its role and text one by one, the last perhaps cut off;
+    `node` is the id of a `Generate` that begins so, whose model and engine it is for. `after` is the place in the plan
+    of the shorter one that it goes on from, which is computed first.
     """
 
     steps: tuple[str, ...]
     text: str
     tokens: float
     calls: float
+    node: str = ""
+    messages: tuple[tuple[str, str], ...] = ()
+    after: int | None = None
+
+    def behind(self, place: int | None) -> WarmPrefix:
+        """The same, going on from the one at another place."""
+        return replace(self, after=place)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowGroup:
     """Rows whose prompts share more than all rows do: opened, drained and freed together.
 
-    `key` are the values of the group's columns as JSON, `first` the place of its first row in the order of release.
-    `shared_tokens` are those that the rows share, `row_tokens` those that a row adds, `work` is in seconds of engine
-    time. `ranks` are the workers that take its rows: several where the prefix is cheaper to compute again than to wait
-    for.
+    `key` are the values of the group's columns as canonical JSON, `first` the place of its first row in the order of
+    release. `shared_tokens` are those that the rows share, `row_tokens` those that a row adds, in the mean, replies
+    aside; `work` is in seconds of engine time. `ranks` are the workers that take its rows: several where the prefix is
+    cheaper to compute again than to wait for.
     """
 
     key: tuple[str, ...]
@@ -76,13 +85,35 @@ class EngineAdvice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OrderCost:
+    """What the order of the steps costs over a few rows, in token steps: as it was found first, and as it is now.
+
+    `exact` is what the best order of all these calls costs, known only where they are few; `proven` that no other is
+    better. `rows` are those that were looked at, `tried` the orders.
+    """
+
+    first: float
+    now: float
+    rows: int
+    tried: int
+    exact: float | None = None
+    proven: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PhysicalPlan:
     """How a plan is run.
 
     Rows are released in blocks of `block` rows in the order of `plan.scan.order`; `group_by` are the columns whose
     equal values make a `RowGroup` (none: every row stands for itself). `groups` are known where the table was looked
-    at, in the order of release; ranks of other rows are chosen as they come. `row_tokens` is the room in tokens that a
-    row takes in a KV cache while it is worked on, its replies included.
+    at, in the order of release: on one rank that of their keys, on several the ranks' own orders side by side. Ranks
+    of other rows are chosen as they come. `steps` stand in the order of release for one row. `row_tokens` is the room
+    in tokens that a row takes in a KV cache while it is worked on, its replies included, and `held_tokens` the part of
+    it that has to stay from one phase to a later one; `fixed_tokens` are what all rows share, `call_tokens` the most
+    that one call takes below that.
+
+    `kv_tokens` and `max_running` are those of one rank, as they were given. `rows` are those of the table, `loads` the
+    seconds of engine time of each rank, where groups were placed.
     """
 
     plan: LogicalPlan
@@ -95,3 +126,11 @@ class PhysicalPlan:
     advice: tuple[EngineAdvice, ...] = field(default=())
     row_tokens: float = 0.0
     kv_tokens: int | None = None
+    held_tokens: float = 0.0
+    fixed_tokens: float = 0.0
+    call_tokens: float = 0.0
+    max_running: int | None = None
+    rows: float = 1.0
+    loads: tuple[float, ...] = ()
+    order: OrderCost | None = None
+    notes: tuple[str, ...] = ()

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from helix.logical import Generate, LogicalPlan, every_node
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineTime:
@@ -49,3 +51,13 @@ EMBEDDED = EngineTime(
     name="SmolLM2-135M on two cores (model)",
     a=0.0, b=3.3, c=0.0, d=8.5, e=0.0, f=0.0, batch=1, capacity=8192, chunk=8192,
 )  # fmt: skip
+
+
+def engine_time(plan: LogicalPlan, engine: str | None = None) -> EngineTime:
+    """The model of an engine's time: the embedded one's where the run would use it, else that of a server.
+
+    `engine` is the address that all steps use; None leaves them those that the plan names.
+    """
+    calls = (node for node in every_node(plan.sink) if isinstance(node, Generate))
+    names = [call.model.engine for call in calls] if engine is None else [engine]
+    return EMBEDDED if all((name or "embedded").startswith("embedded") for name in names) else H100

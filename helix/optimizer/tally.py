@@ -78,7 +78,7 @@ def tally_rows(
     binder = Binder(found, tree, sizes, tokenizer, callables)
     trie = CallTrie(binder.paths)
     ops = [site for site in found.calls if isinstance(site.node, Generate)]
-    kinds = _same_calls(ops)
+    kinds = same_calls(ops)
     count = len(ops)
     calls, merged, prompts = [0.0] * count, [0.0] * count, [0.0] * count
     seen: dict[int, float] = {}
@@ -152,7 +152,7 @@ class _Counted:
         return sum(1 for _ in self._rows) if self._stopped else 0
 
 
-def _same_calls(sites: list[CallSite]) -> list[int]:
+def same_calls(sites: list[CallSite]) -> list[int]:
     """For each op the number of the kind of call that its equal prompts share, -1 where they share none."""
     numbers: dict[tuple[str, ...], int] = {}
     made: list[int] = []
@@ -247,7 +247,7 @@ def tally_stats(found: Resolution, tree: Tree, sizes: Sizes, stats: TableStats |
         parent = weights[place.parent] if place.parent >= 0 else rows
         weights.append(parent if place.parent < 0 else _inside(found, sizes, index, place, parent, stats))
     sites = [site for site in found.calls if isinstance(site.node, Generate)]
-    kinds = _same_calls(sites)
+    kinds = same_calls(sites)
     distinct = _Distinct(found, sizes, stats, rows)
     keys = list(paths.keys)
     demand: dict[int, float] = {}
