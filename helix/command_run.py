@@ -10,6 +10,7 @@ from typing import Any
 
 from helix.api import Prepared
 from helix.dsl import Workflow
+from helix.durations import duration
 from helix.errors import OptionError
 from helix.executor.settings import RunSettings
 from helix.executor.tables import ScanReport
@@ -209,8 +210,6 @@ def _failures(text: str | None) -> tuple[float | None, bool]:
 
 
 def _seconds(option: str, text: str | None) -> float | None:
-    from helix.grammar.declare import duration
-
     if text is None:
         return None
     try:

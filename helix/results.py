@@ -18,7 +18,8 @@ Outcome = Literal["complete", "failed_rows", "stopped", "interrupted"]
 class StepReport:
     """What one step took, over all rows. Tokens are the engine's counts, 0 where it tells none; seconds are summed.
 
-    `calls` counts attempts, `done` the calls that gave a value, `merged` those that took over an equal call's outcome.
+    `calls` counts attempts, `done` the calls that gave a value, `merged` those that took over an equal call's outcome,
+    `fetched` those whose outcome was known from before the run.
     `truncated_prompts` were cut to fit the model, `cut_replies` are texts that ended at `max_tokens`.
     `prefilled_tokens` had to be computed; `untold` are the replies that do not tell how much of their prompt was
     cached.
@@ -27,6 +28,7 @@ class StepReport:
     calls: int = 0
     done: int = 0
     merged: int = 0
+    fetched: int = 0
     retries: int = 0
     reasks: int = 0
     failed: int = 0
@@ -90,6 +92,11 @@ class RunReport:
     def merged(self) -> int:
         """Calls that were not made, since an equal one was."""
         return self.total("merged")
+
+    @property
+    def fetched(self) -> int:
+        """Calls that were not made, since their outcomes were known from before the run."""
+        return self.total("fetched")
 
     @property
     def nothing_done(self) -> bool:

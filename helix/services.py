@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from helix.durations import duration
 from helix.schema import Column
 from helix.types import Type
 
@@ -33,8 +34,9 @@ class Model:
 class Tool:
     """A tool as the plan knows it. `cost` and `timeout` in seconds; `query` is the fixed statement of a SQL tool.
 
-    `freshness` says how long a result holds, `NOT_FRESH` that equal calls may give different ones at any time. `batch`
-    is how many waiting calls one query may answer, where the query is a lookup by one key.
+    `freshness` says how long a result holds, `NOT_FRESH` that equal calls may give different ones at any time.
+    `version` stands for the source of a Python function. `batch` is how many waiting calls one query may answer, where the query
+    is a lookup by one key.
     """
 
     NOT_FRESH: ClassVar[str] = "0"
@@ -49,9 +51,15 @@ class Tool:
     timeout: float | None = None
     lane: str | None = None
     freshness: str | None = None
+    version: str | None = None
     query: str | None = None
     max_rows: int | None = None
     batch: int | None = None
+
+    @property
+    def holds(self) -> float | None:
+        """For how many seconds a result holds; None where `freshness` tells no time."""
+        return duration(self.freshness)
 
     @property
     def deterministic(self) -> bool:

@@ -183,7 +183,10 @@ class EngineCaller:
 
     def _failure(self, error: ExecutionError, call: Call, attempts: int) -> Failure:
         raw = error.text if isinstance(error, OutputError) else None
-        return Failure(error.kind, error.message, step=call.step, order=call.order, attempts=attempts, raw=raw)
+        passing = isinstance(error, TimedOut) and error.final
+        return Failure(
+            error.kind, error.message, step=call.step, order=call.order, attempts=attempts, raw=raw, passing=passing
+        )
 
 
 class _Failed(Exception):
@@ -240,6 +243,7 @@ class ToolCaller:
         start = loop.time()
         made = 0
         trace = ""
+        passing = False
         try:
             self._limits.count_call()
             self._report.calls += 1
@@ -252,8 +256,12 @@ class ToolCaller:
         except ExecutionError as error:
             kind, message = error.kind, error.message
             trace = error.traceback if isinstance(error, ToolError) else ""
+            passing = isinstance(error, TimedOut) and error.final
         except Exception as error:
             kind, message, trace = "tool", f"{type(error).__name__}: {error}", traceback.format_exc()
         finally:
             self._report.seconds += loop.time() - start
-        return Outcome(None, Failure(kind, message, step=call.step, order=call.order, attempts=made, traceback=trace))
+        failure = Failure(
+            kind, message, step=call.step, order=call.order, attempts=made, traceback=trace, passing=passing
+        )
+        return Outcome(None, failure)

@@ -63,7 +63,7 @@ class LimitBoundary(Boundary):
             self._left -= 1
             control = first_failure(leaving.failures) or True
             self.failed += control is not True
-            entry = Entry(leaving.row, control, {}, self._exports(leaving), leaving.given)
+            entry = Entry(leaving.row, control, {}, self._exports(leaving), leaving.given, leaving.turns)
             entry.skipped = skipped_steps(leaving)
             self._waiting.append(entry)
             self.backlog = len(self._waiting)
@@ -93,7 +93,8 @@ class SortBoundary(Boundary):
     def add(self, leaving: Leaving) -> None:
         keys = [leaving.values[slot] for slot in self._segment.keys]
         failed = first_failure([*leaving.failures, *(key for key in keys if key.__class__ is Failure)])
-        item = [leaving.row, failed or True, self._exports(leaving), leaving.given, skipped_steps(leaving)]
+        skipped = skipped_steps(leaving)
+        item = [leaving.row, failed or True, self._exports(leaving), leaving.given, skipped, list(leaving.turns)]
         self.failed += failed is not None
         self._spool.add((0, *keys) if failed is None else (1, *(None for _ in keys)), item)
 
@@ -108,8 +109,8 @@ class SortBoundary(Boundary):
             return None
         self._left -= 1
         self.over = self._left == 0
-        row, control, imports, given, skipped = next(self._sorted)
-        entry = Entry(row, control, {}, imports, given)
+        row, control, imports, given, skipped, turns = next(self._sorted)
+        entry = Entry(row, control, {}, imports, given, tuple(turns))
         entry.skipped = skipped
         return entry
 
@@ -138,7 +139,7 @@ class GroupBoundary(Boundary):
         name = f"row {leaving.row}" if unplaced else canonical_text(keys)
         group = self._groups.get(name)
         if group is None:
-            group = self._groups[name] = _Group(len(self._groups), leaving.row, keys)
+            group = self._groups[name] = _Group(len(self._groups), leaving.row, keys, leaving.turns)
         if failure is None:
             group.count += 1
             self._spool.add((group.number,), dict(zip(self._names, columns, strict=True)))
@@ -161,7 +162,7 @@ class GroupBoundary(Boundary):
         rows = [next(self._rows) for _ in range(group.count)]
         inputs: dict[str, Any] = dict(zip(self._keys, group.keys, strict=True))
         inputs["rows"] = rows if group.failure is None else group.failure
-        return Entry(group.row, True if group.failure is None else group.failure, inputs, {})
+        return Entry(group.row, True if group.failure is None else group.failure, inputs, {}, turns=group.turns)
 
     def close(self) -> None:
         self._spool.close()
@@ -169,11 +170,12 @@ class GroupBoundary(Boundary):
 
 
 class _Group:
-    __slots__ = ("count", "failure", "keys", "number", "row")
+    __slots__ = ("count", "failure", "keys", "number", "row", "turns")
 
-    def __init__(self, number: int, row: int, keys: list[Any]) -> None:
+    def __init__(self, number: int, row: int, keys: list[Any], turns: tuple[int, ...]) -> None:
         self.number = number
         self.row = row
+        self.turns = turns
         self.keys = keys
         self.count = 0
         self.failure: Failure | None = None

@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 from time import monotonic
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from helix.executor.engines.base import Reply, Request
 from helix.executor.gates import Gate
@@ -19,6 +19,9 @@ from helix.executor.policies.base import CallQueue, Warm, Warmup
 from helix.executor.policies.ordered import OrderedQueue
 from helix.executor.records import OpenRecord, Recorder
 from helix.executor.values import Failure, Order
+
+if TYPE_CHECKING:
+    from helix.executor.store.keys import Asked
 
 Priority = tuple[int, ...]
 Settle = Callable[["Outcome"], None]
@@ -54,10 +57,12 @@ class Call:
     records are kept.
 
     `request` is what an engine is asked, `instance` what all calls have in common that are for one row at one level of
-    the plan. `rank` is the worker that the policy chose, `reply` what the engine answered last.
+    the plan. `rank` is the worker that the policy chose, `reply` what the engine answered last. `asked` is what a
+    result store and a journal know the call by; None where there are none.
     """
 
     __slots__ = (
+        "asked",
         "gates",
         "instance",
         "key",
@@ -91,7 +96,9 @@ class Call:
         row: int = 0,
         request: Request | None = None,
         instance: object = None,
+        asked: Asked | None = None,
     ) -> None:
+        self.asked = asked
         self.gates = gates
         self.request = request
         self.instance = instance
@@ -186,6 +193,7 @@ class Dispatcher:
         if self._known is not None:
             before = self._known.find(call)
             if before is not None:
+                self._remember(call, before)
                 return before
         if self._closed is not None:
             return Outcome(None, self._closed(call))
@@ -302,10 +310,7 @@ class Dispatcher:
         joined: list[Call] = []
         if call.key is not None and self._merge:
             joined = self._joined.pop(call.key, [])
-            if outcome.text is not None:
-                self._memo.put(call.key, outcome.text)
-            elif outcome.failure is not None and not outcome.failure.cut_short:
-                self._memo.put(call.key, outcome.failure)
+            self._remember(call, outcome)
         if self.recorder is not None:
             self.recorder.end(call, outcome)
         call.settle(outcome)
@@ -314,6 +319,15 @@ class Dispatcher:
             if self.recorder is not None:
                 self.recorder.end(other, same)
             other.settle(same)
+
+    def _remember(self, call: Call, outcome: Outcome) -> None:
+        """Lets equal calls later in the run share an outcome."""
+        if call.key is None or not self._merge:
+            return
+        if outcome.text is not None:
+            self._memo.put(call.key, outcome.text)
+        elif outcome.failure is not None and not outcome.failure.cut_short:
+            self._memo.put(call.key, outcome.failure)
 
     def _drop(self, call: Call) -> None:
         """Lets go of a call that nobody wants any more; an equal one that is still wanted takes its place."""

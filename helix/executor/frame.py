@@ -29,7 +29,8 @@ class Frame:
     """One program running for one row.
 
     `row` is the index of the input row, `sequence` the place of the row in its segment, `path` the way through loops
-    and lists to this frame, `items` the positions in the lists alone. `scope` tells whether the result is still wanted.
+    and lists to this frame, `items` the positions in the lists alone, `turns` those that no step's name tells: rounds
+    of loops and items that rows were spread to. `scope` tells whether the result is still wanted.
     `hooks` are the slots of other frames that take over the value of one of this frame's slots.
     """
 
@@ -47,6 +48,7 @@ class Frame:
         "scope",
         "sequence",
         "tainted",
+        "turns",
         "values",
     )
 
@@ -59,9 +61,11 @@ class Frame:
         scope: Scope,
         on_done: Done,
         items: tuple[int, ...] = (),
+        turns: tuple[int, ...] = (),
     ) -> None:
         self.program = program
         self.items = items
+        self.turns = turns
         self.scope = scope
         self.values = program.initial.copy()
         self.needs = program.needs.copy()

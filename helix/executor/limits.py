@@ -62,6 +62,11 @@ class Limits:
             self._reason, self._kind = reason, kind
             self._halted.set()
 
+    @property
+    def halted(self) -> bool:
+        """Whether the run has ended early."""
+        return self._reason is not None
+
     def count_call(self) -> None:
         """Counts a call before it is made. Raises CutShort where the run has ended or the budget is used up."""
         limit = self.settings.max_calls

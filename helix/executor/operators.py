@@ -105,10 +105,12 @@ class SubPlan:
         given: dict[str, Any],
         on_done: Callable[[Frame], None],
         items: tuple[int, ...] | None = None,
+        turns: tuple[int, ...] | None = None,
     ) -> Frame:
         """Starts the body in a frame of its own. `given` are parameters with values that are there."""
         places = holder.items if items is None else items
-        frame = Frame(self.program, holder.row, holder.sequence, path, holder.scope, on_done, places)
+        rounds = holder.turns if turns is None else turns
+        frame = Frame(self.program, holder.row, holder.sequence, path, holder.scope, on_done, places, rounds)
         values = {0: True} | {self.program.inputs[name]: v for name, v in given.items() if name in self.program.inputs}
         self._flow.start(frame, values)
         for slot, source in self.captures.items():
@@ -227,7 +229,8 @@ class Loop(Operator):
         def finished(child: Frame) -> None:
             self._after(frame, slot, number, child, trouble or child.effect_failure())
 
-        child = self._body.run(frame, (*frame.path, self.index, number), {}, finished)
+        turns = (*frame.turns, number)
+        child = self._body.run(frame, (*frame.path, self.index, number), {}, finished, turns=turns)
         program = self._body.program
         for name, outside in self._carried.items():
             if name not in program.inputs:
@@ -296,7 +299,8 @@ class SpreadRows(Operator):
         def begin() -> None:
             position = len(children)
             path = (*frame.path, self.index, position)
-            child = Frame(program, frame.row, frame.sequence, path, frame.scope, finished)
+            turns = (*frame.turns, position)
+            child = Frame(program, frame.row, frame.sequence, path, frame.scope, finished, turns=turns)
             children.append(child)
             given = {0: failure or True}
             if self._name in program.inputs:

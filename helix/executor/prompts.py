@@ -18,12 +18,15 @@ ROLES = ("system", "user", "assistant", "tool")
 
 
 class Prompt:
-    """Builds the requests of one llm step. `slots` says where the frame holds each part's value."""
+    """Builds the requests of one llm step. `slots` says where the frame holds each part's value.
+
+    `model` is the name that requests ask for, `parameters` are what decides a reply besides the prompt.
+    """
 
     def __init__(self, node: Generate, slots: Mapping[str, int], model: str | None) -> None:
         self._parts = [(part.role, tuple(slots[value.id] for value in part.content)) for part in node.prompt]
         options = node.model
-        self._model = model or options.name
+        self._model = self.model = model or options.name
         self._sampling: dict[str, Any] = {
             "temperature": options.temperature,
             "max_tokens": options.max_tokens,
@@ -36,6 +39,7 @@ class Prompt:
         self._step = static_name(node.step)
         identity = {name: value for name, value in self._sampling.items() if value is not None}
         # What decides whether a call fails belongs to it too: else it would depend on timing whose failure is shared.
+        self.parameters = {**identity, "returns": str(node.returns), "coerce": node.coerce}
         patience = [node.attempts, node.timeout, node.reask]
         cut = None if node.on_overflow is None else [slots[node.on_overflow.value.id], node.on_overflow.keep]
         parts = [options.engine, self._model, identity, node.coerce, str(node.returns), patience, cut]

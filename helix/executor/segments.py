@@ -21,10 +21,11 @@ class Entry:
     """A row on its way into a segment: the index of its input row, whether it has failed, and its values.
 
     `inputs` are by the name of the source's outputs, `imports` by node id. `given` are the raw columns of an input row
-    that failed before it began. `known` says that its failure has been counted.
+    that failed before it began. `known` says that its failure has been counted. `turns` tell it apart from other rows
+    that came from the same input row.
     """
 
-    __slots__ = ("control", "given", "imports", "inputs", "known", "row", "skipped")
+    __slots__ = ("control", "given", "imports", "inputs", "known", "row", "skipped", "turns")
 
     def __init__(
         self,
@@ -33,8 +34,10 @@ class Entry:
         inputs: dict[str, Any],
         imports: dict[str, Any],
         given: dict[str, Any] | None = None,
+        turns: tuple[int, ...] = (),
     ) -> None:
         self.row = row
+        self.turns = turns
         self.control = control
         self.inputs = inputs
         self.imports = imports
@@ -50,6 +53,11 @@ class Leaving:
     """
 
     __slots__ = ("before", "failures", "frames", "given", "known", "row", "values")
+
+    @property
+    def turns(self) -> tuple[int, ...]:
+        """What tells the row apart from others that came from the same input row."""
+        return self.frames[-1][1].turns if self.frames else ()
 
     def __init__(
         self,
@@ -166,7 +174,7 @@ class Stage:
             self._moved()
 
         program = self._program
-        frame = Frame(program, entry.row, sequence, (), self.scope, finished)
+        frame = Frame(program, entry.row, sequence, (), self.scope, finished, turns=entry.turns)
         given: dict[int, Any] = {0: entry.control}
         failed = entry.control.__class__ is Failure and entry.given is not None
         for name, slot in program.inputs.items():

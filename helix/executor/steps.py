@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -17,6 +18,7 @@ from helix.executor.gates import Gate
 from helix.executor.operators import Operator
 from helix.executor.places import Place
 from helix.executor.prompts import Prompt
+from helix.executor.store.keys import Asked, Asking
 from helix.executor.values import PENDING, Failure, Order
 from helix.logical import Generate, Invoke, Tool
 from helix.replies import parse_reply
@@ -31,6 +33,7 @@ class GenerateStep(Operator):
     """Calls a language model once for each sample; the value is the reply, or the list of the replies."""
 
     __slots__ = (
+        "_asking",
         "_caller",
         "_capabilities",
         "_dispatcher",
@@ -59,8 +62,10 @@ class GenerateStep(Operator):
         report: StepReport,
         shorten: Shortener | None,
         gates: tuple[Gate, ...] = (),
+        asking: Asking | None = None,
     ) -> None:
         super().__init__(index, place)
+        self._asking = asking
         self._gates = gates
         self._node = node
         self._flow = flow
@@ -103,22 +108,39 @@ class GenerateStep(Operator):
     def _submit(self, frame: Frame, messages: tuple[Message, ...], sample: int, settle: Callable[[Any], None]) -> Any:
         request = self._prompt.request(messages, frame.row, sample)
         step, order = self.place.name(frame.items), self.place.order(frame.items)
+        key = self._prompt.key(messages, sample) if self._shared else None
         call = Call(
             step=step,
             order=order,
             priority=(frame.sequence, *frame.path, self.index, sample),
-            key=self._prompt.key(messages, sample) if self._shared else None,
+            key=key,
             lane=self._lane,
             make=lambda call: self._make(frame, request, call),
             settle=lambda outcome: settle(self._value(outcome, step, order)),
             wanted=lambda: not frame.scope.closed,
             row=frame.row,
             gates=self._gates,
+            request=request,
+            instance=(frame.scope, frame.sequence),
+            asked=None if self._asking is None else self._asked(self._asking, frame, messages, sample, step, key),
         )
         outcome = self._dispatcher.submit(call)
         return PENDING if outcome is None else self._value(outcome, step, order)
 
+    def _asked(
+        self, asking: Asking, frame: Frame, messages: tuple[Message, ...], sample: int, place: str, key: bytes | None
+    ) -> Asked:
+        cut = None
+        if self._shorten is not None:
+            cut = [*self._shorten.cuts(frame), self._capabilities.max_context]
+        content: Any = [[message.role, message.content] for message in messages]
+        if cut is not None:
+            content = {"messages": content, "cut": cut}
+        return asking.call(content, sample, row=frame.row, place=place, turns=frame.turns, shared=key)
+
     async def _make(self, frame: Frame, request: Request, call: Call) -> Outcome:
+        if call.rank is not None:
+            request = replace(request, rank=call.rank)
         limit = self._capabilities.max_context
         if limit is not None and _bytes(request) + _TEMPLATE_TOKENS + (request.max_tokens or 0) > limit:
             fitted = await self._fitted(frame, request, limit)
@@ -146,8 +168,8 @@ class GenerateStep(Operator):
 
     def _value(self, outcome: Outcome, step: str, order: Order) -> Any:
         """The value of an outcome: each reader gets a fresh object."""
-        if outcome.merged:
-            self._report.merged += 1
+        self._report.merged += outcome.merged
+        self._report.fetched += outcome.fetched
         if outcome.failure is not None:
             return outcome.failure.at(step, order)
         assert outcome.text is not None
@@ -172,6 +194,10 @@ class Shortener:
         self._slot = slot
         self._keep = keep
         self._renders = renders
+
+    def cuts(self, frame: Frame) -> list[Any]:
+        """What may be cut, and how."""
+        return [self._keep, frame.values[self._slot]]
 
     async def fit(self, count: Count, frame: Frame, prompt: Prompt, request: Request, room: int) -> Request | None:
         """The request with the longest part of the input that fits, found by halving; None where nothing fits."""
@@ -219,7 +245,7 @@ def _statement_of(tool: Tool) -> int | None:
 class InvokeStep(Operator):
     """Calls a tool; equal calls of a tool that only reads are made once."""
 
-    __slots__ = ("_args", "_caller", "_dispatcher", "_flow", "_lane", "_node", "_report", "_statement")
+    __slots__ = ("_args", "_asking", "_caller", "_dispatcher", "_flow", "_lane", "_node", "_report", "_statement")
 
     def __init__(
         self,
@@ -233,8 +259,10 @@ class InvokeStep(Operator):
         lane: str,
         caller: ToolCaller,
         report: StepReport,
+        asking: Asking | None = None,
     ) -> None:
         super().__init__(index, place)
+        self._asking = asking
         self._node = node
         self._statement = _statement_of(node.tool)
         self._args = args
@@ -252,6 +280,11 @@ class InvokeStep(Operator):
             parts = canonical_text([tool.origin, tool.target, tool.name, tool.query, args])
             key = parts.encode("utf-8", "surrogatepass")
         step, order = self.place.name(frame.items), self.place.order(frame.items)
+        asked: Asked | None = None
+        if self._asking is not None:
+            asked = self._asking.call(args, 0, row=frame.row, place=step, turns=frame.turns, shared=key)
+            # A call that has to be made anew in this run is no result for another one.
+            asked.stored = asked.stored and key is not None
         call = Call(
             step=step,
             order=order,
@@ -262,6 +295,7 @@ class InvokeStep(Operator):
             settle=lambda outcome: self._flow.settle(frame, slot, self._value(outcome, step, order)),
             wanted=lambda: not frame.scope.closed,
             row=frame.row,
+            asked=asked,
         )
         outcome = self._dispatcher.submit(call)
         if outcome is not None:
@@ -274,8 +308,8 @@ class InvokeStep(Operator):
         return self._statement is not None and is_volatile(str(args[self._statement]))
 
     def _value(self, outcome: Outcome, step: str, order: Order) -> Any:
-        if outcome.merged:
-            self._report.merged += 1
+        self._report.merged += outcome.merged
+        self._report.fetched += outcome.fetched
         if outcome.failure is not None:
             if not outcome.failure.cut_short:
                 self._report.failed += 1

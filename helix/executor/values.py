@@ -14,10 +14,11 @@ class Failure:
     """Why a value is not there. It travels from the step that failed to all that depend on it.
 
     `order` places the failing step in the plan, loops and list items included: of several failures of a row the first
-    in this order is the row's error, whatever the timing.
+    in this order is the row's error, whatever the timing. `passing` says that the end of the run was the cause: a run
+    that is resumed makes the call again.
     """
 
-    __slots__ = ("attempts", "kind", "message", "order", "raw", "step", "traceback")
+    __slots__ = ("attempts", "kind", "message", "order", "passing", "raw", "step", "traceback")
 
     def __init__(
         self,
@@ -29,7 +30,9 @@ class Failure:
         attempts: int = 0,
         raw: str | None = None,
         traceback: str = "",
+        passing: bool = False,
     ) -> None:
+        self.passing = passing
         self.kind = kind
         self.message = message
         self.step = step

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from helix.durations import duration
 from helix.errors import BindError, TypeMismatch, name_help
 from helix.expr import Call, Expr, Literal, Name
 from helix.grammar.bind_expr import bind_expr, bind_template
-from helix.grammar.declare import MODEL_OPTIONS, STEP_OPTIONS, duration, model_of, option_values
+from helix.grammar.declare import MODEL_OPTIONS, STEP_OPTIONS, model_of, option_values
 from helix.grammar.scope import Context, Scope, constant
 from helix.logical import Generate, Invoke, PromptPart, Render, Truncate, Value, list_of
 from helix.schema import NO_DEFAULT, Column, is_required

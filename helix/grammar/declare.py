@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from helix.durations import duration
 from helix.errors import BindError, SourceErrors, TypeMismatch, name_help
 from helix.expr import Expr, Literal, Name, walk
 from helix.functions import ALIASES, FUNCTIONS
@@ -19,9 +20,7 @@ from helix.sql_clock import is_volatile
 from helix.syntax import FunctionDecl, Let, ModelDecl, Option, Param, ToolDecl, UseDecl, Workflow
 from helix.types import JSON, TEXT, ListOf, Table, Type, fits, found, mismatch, parse_cell
 
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
 _NO_TIME = re.compile(r"0+(?:\.0+)?(?:ms|s|m|h)?")
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _TARGET = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 _SECRET = re.compile(r"(api_?)?key|secret|password|token|authorization", re.IGNORECASE)
 EFFECTS: tuple[Effects, ...] = ("pure", "read", "idempotent_write", "write", "destructive", "unknown")
@@ -76,16 +75,6 @@ _NAMING = {
 }
 MODEL_OPTIONS = _NAMING | _SAMPLING | {name: kind for name, kind in _STEP.items() if name != "sample"}
 STEP_OPTIONS = _SAMPLING | _STEP
-
-
-def duration(value: Any) -> float | None:
-    """The seconds of a duration as the language writes it (`300ms 2s 5m 1h`); a number is seconds; None: neither."""
-    if isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
-        return float(value)
-    found_duration = _DURATION.fullmatch(value) if isinstance(value, str) else None
-    if found_duration is None or float(found_duration[1]) <= 0:
-        return None
-    return float(found_duration[1]) * _UNITS[found_duration[2]]
 
 
 def declare(context: Context, scope: Scope, workflow: Workflow) -> None:
@@ -281,7 +270,7 @@ def _database(context: Context, target: str) -> str:
 
 
 def _with_traits(context: Context, scope: Scope, made: Tool, tool: ToolDecl) -> Tool:
-    known = ("effects", "cost", "timeout", "lane", "freshness", "query", "max_rows")
+    known = ("effects", "cost", "timeout", "lane", "freshness", "version", "query", "max_rows")
     for trait in tool.traits:
         value = trait.value
         word = value.name if isinstance(value, Name) else value.value if isinstance(value, Literal) else None
@@ -302,6 +291,8 @@ def _with_traits(context: Context, scope: Scope, made: Tool, tool: ToolDecl) -> 
                 made = replace(made, freshness=Tool.NOT_FRESH)
             case "freshness" if isinstance(word, str):
                 made = replace(made, freshness=word)
+            case "version" if isinstance(word, str | int) and not isinstance(word, bool) and made.origin == "python":
+                made = replace(made, version=str(word))
             case "query" if isinstance(word, str) and isinstance(value, Literal) and made.origin == "sql":
                 made = replace(made, query=word)
             case "max_rows" if isinstance(word, int) and word > 0:

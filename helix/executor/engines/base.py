@@ -67,8 +67,9 @@ class Reply:
 class Capabilities:
     """What an engine can do, read when it is opened; None where it does not tell.
 
-    `max_context` is in tokens, prompt and reply together. `models` are the names it serves, `revision` what tells one
-    build of the served model from another (part of what a stored result is known by).
+    `max_context` is in tokens, prompt and reply together. `models` are the names it serves, `model` the one that
+    answers requests that name none, `revision` what tells one build of the served model from another (part of what a stored
+    result is known by).
 
     `ranks` are the workers that a request can be sent to, each with a prefix cache of its own that holds `kv_tokens`
     tokens in pages of `page` and runs `max_running` requests at once. `prefix_cache` says that prompts with an equal
@@ -80,6 +81,7 @@ class Capabilities:
     reports_cached_tokens: bool = False
     counts_tokens: bool = False
     models: tuple[str, ...] = field(default=())
+    model: str | None = None
     revision: str | None = None
     ranks: int = 1
     kv_tokens: int | None = None

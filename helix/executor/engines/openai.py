@@ -118,6 +118,7 @@ class OpenAIEngine:
             reports_cached_tokens=served.caches,
             counts_tokens=served.counter is not None,
             models=served.models,
+            model=served.model,
         )
 
     async def look(self) -> None:

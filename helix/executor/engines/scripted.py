@@ -53,6 +53,7 @@ import asyncio
 import inspect
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -133,7 +134,16 @@ class ScriptedEngine:
             schema_decoding=settings.schema_decoding,
             counts_tokens=settings.counts_tokens,
             models=settings.models,
+            model=settings.models[0] if settings.models else None,
+            revision=f"scripted {self._revision()}",
         )
+
+    def _revision(self) -> str:
+        """A digest of what decides replies. Delays and rules that fail take no part: a run that they stopped can be
+        resumed after they are gone, as with a server that is mended.
+        """
+        shown = [repr(replace(rule, delay=0.0)) for rule in self._rules if rule.error is None and not rule.hang]
+        return blake2b("\n".join(shown).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
     async def generate(self, request: Request) -> Reply:
         """The reply that the script has for the request."""

@@ -22,11 +22,13 @@ import asyncio
 import importlib.util
 import secrets
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 from helix.errors import EngineError, OptionError
 from helix.executor.engines.base import Capabilities, Reply, Request
 from helix.executor.engines.embedded.child import Child, usable_cores
+from helix.executor.engines.embedded.revision import file_revision
 from helix.executor.engines.embedded.weights import ensure
 from helix.executor.engines.openai import OpenAIEngine
 
@@ -98,7 +100,8 @@ class EmbeddedEngine:
             loading = asyncio.to_thread(importlib.import_module, "openai")  # half a second, while the child loads too
             address, _ = await asyncio.gather(self._child.address(self._start_timeout), loading)
             self._server = OpenAIEngine(f"{address}/v1", path.stem, key, name=self._name, max_tokens=self._max_tokens)
-            return await self._server.open(concurrency=concurrency)
+            found = await self._server.open(concurrency=concurrency)
+            return replace(found, revision=f"{file_revision(path)} max {self._max_tokens}")
         except BaseException:
             await self.close()
             raise

@@ -122,6 +122,7 @@ class SGLangEngine:
             reports_cached_tokens=all(self._native or facts.cache_report for facts in self._facts),
             counts_tokens=self._tokenizes,
             models=(first.model, *first.adapters),
+            model=first.model,
             revision=first.revision + (" chat" if self._address.chat else ""),
             ranks=len(self._ranks),
             kv_tokens=_least([facts.kv_tokens for facts in self._facts]),
