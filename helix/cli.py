@@ -261,6 +261,45 @@ def run(file: str, source: str | None, target: str, constants: tuple[str, ...], 
 
 
 @cli.command()
+@click.argument("file", required=False)
+@click.argument("extra", nargs=-1, type=click.UNPROCESSED, metavar="[-- SGLANG FLAGS]")
+@click.option("--input", "-i", "source", metavar="PATH", help="Fit the settings to these rows.")
+@click.option("--model", "-m", metavar="NAME_OR_PATH", help="The model to serve (default: the one the workflow names).")
+@click.option("--ranks", type=click.IntRange(1), default=1, show_default=True, metavar="N", help="Workers, a GPU each.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Where the server listens.")
+@click.option("--port", type=click.IntRange(1, 65535), default=30000, show_default=True, help="Its port.")
+@click.option("--gpu", "gpus", metavar="A,B", help="Use only these GPUs, by their numbers.")
+@click.option("--device", metavar="NAME", help="cuda, xpu, ... (default: SGLang looks for one).")
+@click.option("--kv-tokens", type=click.IntRange(1), metavar="N", help="Tokens that a rank's KV cache holds.")
+@click.option(
+    "--kv-dtype",
+    type=click.Choice(["auto", "fp8_e5m2", "fp8_e4m3"]),
+    help="A KV cache of fewer bits holds more tokens.",
+)
+@click.option("--python", metavar="PATH", help="The Python that has SGLang (default: this one).")
+@click.option("--cpu", "on_cpu", is_flag=True, help="Try it out without a GPU: installs SGLang with a tiny model.")
+@_set
+@click.option("--dry-run", is_flag=True, help="Only print the command.")
+@click.option("--quiet", "-q", is_flag=True, help="Say nothing but that the server is ready, and errors.")
+def serve(
+    file: str | None, extra: tuple[str, ...], source: str | None, constants: tuple[str, ...], **options: Any
+) -> int:
+    """Start an SGLang server with the settings that a workflow wants, and print its command.
+
+    \b
+    helix serve support.helix --model meta-llama/Llama-3.1-8B-Instruct
+    helix serve support.helix -m ./model --ranks 2 --dry-run -- --tp-size 2
+    helix serve --cpu
+    """
+    from helix.command_serve import serve_command
+
+    if file is not None and file.startswith("-"):
+        extra, file = (file, *extra), None
+    workflow = None if file is None else _load(file)
+    return serve_command(workflow, file, source, constants=_constants(constants), extra=extra, **options)
+
+
+@cli.command()
 @click.argument("file")
 @click.option("--rows", "-n", type=click.IntRange(0), default=20, show_default=True, help="How many rows to show.")
 @click.option("--columns", metavar="A,B", help="Only these columns, in this order.")

@@ -1,6 +1,6 @@
 """A real SGLang on the CPU, for tests and benchmarks: whether it is installed, starting one, and asking it things.
 
-`tests/sglang/recipe/install.sh` installs it, outside the checkout.
+It is what `helix serve --cpu` runs; `python -m helix.serving.cpu` installs it, outside the checkout.
 """
 
 from __future__ import annotations
@@ -16,28 +16,21 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from pathlib import Path
 from typing import IO, Any
 
-RECIPE = Path(__file__).resolve().parent / "sglang" / "recipe"
+from helix.serving import cpu
+from helix.serving.settings import REPORTS
+
 PATIENCE = 240.0  # seconds that a server may take to be ready; 25 on a quiet machine of two cores
 FLUSH_PATIENCE = 30.0
 _SAMPLE = re.compile(r"^(\w+:?\w*)(?:\{[^}]*\})? (\S+)$", re.MULTILINE)
 
 
-def home() -> Path:
-    """The folder of the installation, as the recipe finds it."""
-    named = os.environ.get("HELIX_SGLANG_HOME")
-    if named:
-        return Path(named)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "helix" / "sglang-cpu"
-
-
 def absent() -> str | None:
     """Why there is no SGLang to start, or None where there is one."""
-    if (home() / "done").is_file():
+    if cpu.installed(cpu.home()):
         return None
-    return f"no SGLang in {home()}; {RECIPE.relative_to(RECIPE.parents[2])}/install.sh installs it"
+    return f"no SGLang in {cpu.home()}; python -m helix.serving.cpu installs it"
 
 
 class Server:
@@ -49,10 +42,13 @@ class Server:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             self.port = int(taken.getsockname()[1])
         self.address = f"http://127.0.0.1:{self.port}"
+        command = cpu.cpu_command(cpu.home())
+        reports = [flag.name for flag in REPORTS]
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # open as long as the server runs
         # A session of its own, so that the server's processes can be ended together.
         self._process = subprocess.Popen(
-            [RECIPE / "serve.sh", str(self.port), *flags],
+            [*command.words, *reports, "--host", "127.0.0.1", "--port", str(self.port), *flags],
+            env={**os.environ, **{each.name: each.value or "" for each in command.environment}},
             stdin=subprocess.DEVNULL,
             stdout=self._log,
             stderr=subprocess.STDOUT,

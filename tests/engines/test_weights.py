@@ -18,7 +18,8 @@ import pytest
 from helix.errors import EngineError, OptionError
 from helix.executor.engines.embedded import pip, weights
 from helix.executor.engines.embedded.progress import Progress
-from helix.executor.engines.embedded.weights import Weights, cache_folder, ensure
+from helix.executor.engines.embedded.weights import Weights, ensure
+from helix.folders import cache_folder
 
 CONTENT = b"GGUF" + bytes(range(256)) * 5000
 MEMBER = "a_wheel/model.gguf"

@@ -25,7 +25,7 @@ MEASURED = ["optimized", "engine", "rows", "failed_rows", "seconds", "steps", "b
 
 def documented() -> dict[str, list[str]]:
     """The keys in the table of the reference, each with the names in its second cell."""
-    text = (ROOT / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "reference" / "explain.md").read_text(encoding="utf-8")
     (table,) = re.findall(r"\| key \| value \|\n\|---\|---\|\n((?:\|.*\n)+)", text)
     found: dict[str, list[str]] = {}
     for line in table.splitlines():

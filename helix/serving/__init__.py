@@ -1,0 +1,1 @@
+"""Starts an SGLang server with the settings that a plan wants."""
