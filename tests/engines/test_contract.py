@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from fake_server import Answer, Call, FakeServer, completion, models
+from fake_sglang import FakeSGLang
 
 from helix import types
 from helix.errors import EngineError
@@ -16,6 +17,7 @@ from helix.executor.engines.base import Engine, Message, Reply, Request
 from helix.executor.engines.embedded import EmbeddedEngine
 from helix.executor.engines.openai import OpenAIEngine
 from helix.executor.engines.scripted import ScriptedEngine
+from helix.executor.engines.sglang import SGLangEngine
 
 SCHEMA = types.json_schema(types.Record((("label", types.Choice(("good", "bad"))), ("sure", types.BOOL))))
 ENDLESS = "Count from one to a million, never stop."
@@ -43,7 +45,7 @@ def server_answers(call: Call) -> Answer | None:
 
 
 @pytest.fixture(
-    params=["scripted", "openai", pytest.param("embedded", marks=pytest.mark.embedded)],
+    params=["scripted", "openai", "sglang", "sglang chat", pytest.param("embedded", marks=pytest.mark.embedded)],
 )
 def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
     match request.param:
@@ -52,6 +54,9 @@ def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
         case "openai":
             with FakeServer(server_answers) as server:
                 yield OpenAIEngine(server.url)
+        case "sglang" | "sglang chat":
+            with FakeSGLang() as sglang:
+                yield SGLangEngine(sglang.address + ("?api=chat" if "chat" in request.param else ""))
         case _:
             yield EmbeddedEngine(quiet=True)
 

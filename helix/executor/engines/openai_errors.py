@@ -30,6 +30,7 @@ TOO_LONG = re.compile(
             r"exceeds? the (available )?context (size|length|window)",  # llama.cpp, LM Studio
             r"context (size|length|window) (is |was )?exceeded",
             r"exceeds? the maximum (allowed|input|sequence|model|token)* ?(length|tokens)",  # SGLang
+            r"prompt exceeds the KV memory budget",  # SGLang
             r"token count.{0,60}exceeds the maximum",  # Google
             r"prompt is too long",  # Anthropic
             r"input is too (long|large)",  # llama.cpp, Bedrock

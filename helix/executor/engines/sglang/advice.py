@@ -45,6 +45,11 @@ def no_pins(name: str, facts: Facts) -> str:
     return f"{name}: it does not hold on to the prefixes that the plan wants kept; that takes {what}"
 
 
+def no_seeds(name: str) -> str:
+    """The note where a seed is given and does nothing."""
+    return f"{name}: seeds do not make replies repeat; that takes --enable-deterministic-inference"
+
+
 def through_chat(name: str, why: str) -> str:
     """The note where prompts go through the chat endpoint, which is slower for the server but right in every case."""
     return f"{name}: prompts go through /v1/chat/completions, since {why}"

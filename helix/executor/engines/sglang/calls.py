@@ -128,16 +128,16 @@ def warm_chat_body(messages: tuple[Message, ...], model: str, routing: Routing) 
     return {"model": model, "messages": shown, "max_tokens": 1, "return_meta_info": True, **routing.fields()}
 
 
-def native_reply(place: Place, raw: bytes, rank: int) -> Reply:
+def native_reply(place: Place, raw: bytes, worker: Worker) -> Reply:
     """The reply in an answer of /generate. Raises EngineError."""
     data = _object(place, raw)
     text, meta = data.get("text"), data.get("meta_info")
     if not isinstance(text, str) or not isinstance(meta, dict):
         raise malformed(place, raw, "a reply without a text")
-    return _reply(place, text, meta, rank)
+    return _reply(place, text, meta, worker)
 
 
-def chat_reply(place: Place, raw: bytes, rank: int) -> Reply:
+def chat_reply(place: Place, raw: bytes, worker: Worker) -> Reply:
     """The reply in a chat completion. Raises EngineError."""
     data = _object(place, raw)
     try:
@@ -156,7 +156,7 @@ def chat_reply(place: Place, raw: bytes, rank: int) -> Reply:
         raise malformed(place, raw, "a reply without a message") from None
     if not isinstance(text, str):
         raise malformed(place, raw, "a reply without a message")
-    return _reply(place, text, meta, rank)
+    return _reply(place, text, meta, worker)
 
 
 def _most(request: Request, max_tokens: int | None) -> int | None:
@@ -173,7 +173,7 @@ def _object(place: Place, raw: bytes) -> dict[str, Any]:
     return data
 
 
-def _reply(place: Place, text: str, meta: dict[str, Any], rank: int) -> Reply:
+def _reply(place: Place, text: str, meta: dict[str, Any], worker: Worker) -> Reply:
     reason = meta.get("finish_reason")
     reason = reason if isinstance(reason, dict) else {"type": reason or "stop"}
     if reason.get("type") == "abort":
@@ -189,6 +189,12 @@ def _reply(place: Place, text: str, meta: dict[str, Any], rank: int) -> Reply:
         prompt_tokens=count_of(meta.get("prompt_tokens")),
         completion_tokens=count_of(meta.get("completion_tokens")),
         cached_tokens=count_of(meta.get("cached_tokens")),
-        rank=rank,
+        rank=_rank(meta, worker),
         queue_seconds=float(waited) if isinstance(waited, int | float) and waited >= 0 else None,
     )
+
+
+def _rank(meta: dict[str, Any], worker: Worker) -> int:
+    """The worker that answered: the server says which of its own it was."""
+    own = count_of(meta.get("dp_rank"))
+    return worker.number if own is None or worker.routed is None else worker.number - worker.routed + own

@@ -18,7 +18,7 @@ from helix.executor.engines.base import Capabilities, Load, Message, Reply, Requ
 from helix.executor.engines.fields import count_of, schema_key
 from helix.executor.engines.openai_errors import Place, refuses_schema
 from helix.executor.engines.sglang.address import parse_address
-from helix.executor.engines.sglang.advice import advice, no_pins, through_chat
+from helix.executor.engines.sglang.advice import advice, no_pins, no_seeds, through_chat
 from helix.executor.engines.sglang.calls import (
     Routing,
     chat_body,
@@ -142,7 +142,7 @@ class SGLangEngine:
 
     async def generate(self, request: Request) -> Reply:
         """One call. Cancelled, it is aborted on the server."""
-        worker = self._ranks.pick(request.rank, asyncio.get_running_loop().time())
+        worker = self._pick(request.rank)
         with self._ranks.busy(worker):
             constrained = request.schema is not None
             if constrained and self._refused:
@@ -162,19 +162,20 @@ class SGLangEngine:
 
     async def warm(self, request: Request) -> Reply:
         """Computes the beginning that prompts with these messages have in common, whatever follows in the last one."""
-        worker = self._ranks.pick(request.rank, asyncio.get_running_loop().time())
+        worker = self._pick(request.rank)
         routing = self._routing(request, worker)
         with self._ranks.busy(worker):
             if self._tokenizes and request.messages:
                 ids = await self._beginning(request.messages, worker.place)
                 raw = await self._call(worker, "/generate", warm_body(ids, routing), routing.rid)
-                return native_reply(worker.place, raw, worker.number)
+                return native_reply(worker.place, raw, worker)
             body = warm_chat_body(closed(request.messages), self._named(request.model), routing)
             raw = await self._call(worker, "/v1/chat/completions", body, routing.rid)
-            return chat_reply(worker.place, raw, worker.number)
+            return chat_reply(worker.place, raw, worker)
 
     async def load(self) -> tuple[Load, ...]:
         """What each rank is doing. A server that does not answer is left out while others do. Raises EngineError."""
+        self._connected()
         found = await asyncio.gather(
             *(self._load_of(number) for number in range(len(self._places))), return_exceptions=True
         )
@@ -277,6 +278,8 @@ class SGLangEngine:
     async def _complete(self, request: Request, worker: Worker, constrained: bool) -> Reply:
         model = self._named(request.model)
         routing = self._routing(request, worker)
+        if request.seed is not None and request.temperature != 0 and not self._facts[0].seeded:
+            self._note(no_seeds(self.name))
         text = None
         if self._native and model == self._facts[0].model and is_native(request):
             template = await self._template(request.messages, worker.place)
@@ -284,11 +287,11 @@ class SGLangEngine:
         if text is not None:
             body = native_body(request, text, routing, constrained, self._max_tokens)
             raw = await self._call(worker, "/generate", body, routing.rid)
-            return native_reply(worker.place, raw, worker.number)
+            return native_reply(worker.place, raw, worker)
         plain = not self._address.chat
         body = chat_body(request, model, routing, constrained, self._max_tokens, plain=plain)
         raw = await self._call(worker, "/v1/chat/completions", body, routing.rid)
-        return chat_reply(worker.place, raw, worker.number)
+        return chat_reply(worker.place, raw, worker)
 
     async def _call(self, worker: Worker, path: str, body: dict[str, Any], rid: str) -> bytes:
         """The answer to a call. Cancelled, it is aborted on the server."""
@@ -386,6 +389,10 @@ class SGLangEngine:
             )
         return loads
 
+    def _pick(self, rank: int | None) -> Worker:
+        self._connected()
+        return self._ranks.pick(rank, asyncio.get_running_loop().time())
+
     def _connected(self) -> Transport:
         if self._transport is None:
             raise EngineError(f"{self.name} is not open", fatal=True)
@@ -399,10 +406,10 @@ class SGLangEngine:
 
     def _somewhere(self) -> Place:
         """A server that answered lately. Raises EngineError where tokens are not told."""
+        self._connected()
         if not self._tokenizes:
-            self._connected()
             raise EngineError(f"{self.name} does not count tokens")
-        return self._ranks.pick(None, asyncio.get_running_loop().time()).place
+        return self._pick(None).place
 
     def _refuse(self, request: Request, error: EngineError) -> None:
         self._refused.add(schema_key(request.schema))

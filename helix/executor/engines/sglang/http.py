@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 IDLE_SECONDS = 4.0
 # Connections beside those of the calls: for aborts, and for looks at what the servers are doing.
 SPARE = 8
+LEAST = 1024
 
 
 class Transport:
@@ -30,7 +31,8 @@ class Transport:
         if key is not None:
             headers["authorization"] = f"Bearer {key}"
         self._session: aiohttp.ClientSession = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=connections + SPARE, keepalive_timeout=IDLE_SECONDS),
+            # Not less than what the servers run at once: how many that is turns out once they have been asked.
+            connector=aiohttp.TCPConnector(limit=max(connections, LEAST) + SPARE, keepalive_timeout=IDLE_SECONDS),
             headers=headers,
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
             trust_env=proxies,
