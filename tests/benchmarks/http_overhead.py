@@ -1,9 +1,10 @@
-"""What a call over HTTP costs in CPU: the bare `openai` client, our engine, and a whole run, on a server that answers
+"""What a call over HTTP costs in CPU: the bare `openai` client, our engines, and a whole run, on servers that answer
 at once.
 
-Run as `python tests/benchmarks/http_overhead.py [CALLS] [IN_FLIGHT]`. The server is a process of its own and sends one
-fixed reply. Printed per way: milliseconds of this process's CPU per call (`time.process_time`) and calls per second,
-the median of the rounds, which take turns so that a noisy moment hits all alike.
+Run as `python tests/benchmarks/http_overhead.py [CALLS] [IN_FLIGHT]`. The servers are processes of their own; that for
+OpenAI's protocol sends one fixed reply. Printed per way: milliseconds of this process's CPU per call
+(`time.process_time`) and calls per second, the median of the rounds, which take turns so that a noisy moment hits all
+alike.
 """
 
 from __future__ import annotations
@@ -13,13 +14,16 @@ import json
 import multiprocessing
 import statistics
 import sys
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 import helix as hx
 from helix.executor.engines.base import Message, Request
 from helix.executor.engines.openai import OpenAIEngine
+from helix.executor.engines.sglang import SGLangEngine
 
 ROUNDS = 5
 WORKFLOW = """
@@ -48,16 +52,21 @@ MODELS = {"object": "list", "data": [{"id": "m", "object": "model", "created": 1
 def main(calls: int, in_flight: int) -> None:
     """Measures and prints."""
     inner, outer = multiprocessing.Pipe()
-    server = multiprocessing.get_context("spawn").Process(target=serve, args=(inner,), daemon=True)
-    server.start()
+    context = multiprocessing.get_context("spawn")
+    servers = [context.Process(target=target, args=(inner,), daemon=True) for target in (serve, serve_sglang)]
+    ports = []
     try:
-        asyncio.run(measure(f"http://127.0.0.1:{outer.recv()}/v1", calls, in_flight))
+        for server in servers:
+            server.start()
+            ports.append(outer.recv())
+        asyncio.run(measure(f"http://127.0.0.1:{ports[0]}/v1", f"sglang://127.0.0.1:{ports[1]}", calls, in_flight))
     finally:
-        server.terminate()
-        server.join()
+        for server in servers:
+            server.terminate()
+            server.join()
 
 
-async def measure(url: str, calls: int, in_flight: int) -> None:
+async def measure(url: str, sglang: str, calls: int, in_flight: int) -> None:
     """Takes turns between the ways and prints the medians."""
     import openai
 
@@ -65,6 +74,9 @@ async def measure(url: str, calls: int, in_flight: int) -> None:
     messages = [{"role": "system", "content": "You are terse."}, {"role": "user", "content": TEXT}]
     engine = OpenAIEngine(url, api_key="key")
     await engine.open(concurrency=in_flight)
+    native = SGLangEngine(sglang)
+    await native.open(concurrency=in_flight)
+    assert native._native
     request = Request(
         model=None,
         messages=tuple(Message(role=item["role"], content=item["content"]) for item in messages),
@@ -78,7 +90,14 @@ async def measure(url: str, calls: int, in_flight: int) -> None:
     async def with_engine() -> object:
         return await engine.generate(request)
 
-    ways: dict[str, Callable[[], Awaitable[object]]] = {"bare openai client": with_client, "OpenAIEngine": with_engine}
+    async def with_sglang() -> object:
+        return await native.generate(request)
+
+    ways: dict[str, Callable[[], Awaitable[object]]] = {
+        "bare openai client": with_client,
+        "OpenAIEngine": with_engine,
+        "SGLangEngine": with_sglang,
+    }
     taken: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
     for call in ways.values():
         await drive(call, in_flight * 2, in_flight)
@@ -93,6 +112,7 @@ async def measure(url: str, calls: int, in_flight: int) -> None:
         rate = statistics.median(rate for _, rate in rounds)
         print(f"{name:20} {cpu:6.3f} ms CPU per call  {rate:6.0f} calls/s")
     await engine.close()
+    await native.close()
     await bare.close()
 
 
@@ -128,6 +148,16 @@ def serve(pipe: Connection) -> None:
         await server.serve_forever()
 
     asyncio.run(forever())
+
+
+def serve_sglang(pipe: Connection) -> None:
+    """Answers as SGLang does (tests/engines/fake_sglang.py), and keeps nothing."""
+    sys.path.insert(0, str(Path(__file__).parent.parent / "engines"))
+    from fake_sglang import FakeSGLang
+
+    with FakeSGLang(info={"disable_radix_cache": True, "max_running_requests": 4096}) as server:
+        pipe.send(server.port)
+        threading.Event().wait()
 
 
 class Answering(asyncio.Protocol):

@@ -151,7 +151,8 @@ class FakeSGLang(FakeServer):
             return Answer(end="silence")
         kept = self._kept.setdefault((body.get("routed_dp_rank"), body.get("extra_key")), [])
         cached = max((_shared(ids, other) for other in kept), default=0)
-        kept.append(ids)
+        if not self.info["disable_radix_cache"]:
+            kept.append(ids)
         text = "" if most == 0 else f"Green {sampling.get('sampling_seed', sampling.get('seed', ''))}".strip()
         if "json_schema" in sampling or "response_format" in sampling:
             text = '{"label": "good", "sure": true}'
