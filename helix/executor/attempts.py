@@ -175,6 +175,7 @@ class EngineCaller:
             raise EngineError(f"{self._engine.name} raised {type(error).__name__}: {error}") from error
         finally:
             report.seconds += loop.time() - start
+        call.reply = reply
         report.count_tokens(reply.prompt_tokens, reply.completion_tokens, reply.cached_tokens)
         if call.record is not None:
             call.record.reply(request, reply)

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from helix.executor.attempts import EngineCaller, ToolCaller
 from helix.executor.batches import BatchCaller
 from helix.executor.calls import Dispatcher
-from helix.executor.engines.base import Capabilities, Engine
+from helix.executor.engines.base import Capabilities, Engine, WarmingEngine
 from helix.executor.frame import Dataflow
 from helix.executor.gates import Gate
 from helix.executor.limits import Limits, Pause
 from helix.executor.operators import Operator
 from helix.executor.outage import Outage
 from helix.executor.places import Place, static_name
+from helix.executor.policies.base import EnginePlace
+from helix.executor.policies.choose import choose_policy
+from helix.executor.policies.warmer import Warmer
 from helix.executor.prompts import Prompt
 from helix.executor.settings import RunSettings
 from helix.executor.steps import GenerateStep, InvokeStep, Shortener
+from helix.executor.store.keys import Asking
 from helix.executor.tools import RunTool, Threads, open_tool
 from helix.logical import Fetch, Generate, Invoke, LogicalPlan, Node, Render, Tool, every_node
 from helix.prefixes import static_prefix
@@ -28,9 +32,16 @@ from helix.results import RunReport, StepReport
 ENGINE_LANE = ""
 TOOL_LANE = "tools"
 TOOLS_AT_ONCE = 8
+# Of the calls that an engine runs at once on a rank, as many again wait there, so that it never waits for us; in longer
+# lines the engine's own order takes the place of ours.
+AHEAD = 2
+MOST_AT_ONCE = 128
 
 # The shortest beginning, in characters, that steps wait for one another for; longer ones are looked at by doubling.
 FIRST_GATE = 1024
+
+if TYPE_CHECKING:
+    from helix.executor.store.known import KnownCalls
 
 OpenEngine = Callable[[str | None], Engine]
 
@@ -53,7 +64,9 @@ class Equipment:
         callables: Mapping[str, Callable[..., Any]],
         folder: Path | None,
         model: str | None,
+        known: KnownCalls | None = None,
     ) -> None:
+        self._known = known
         self._settings = settings
         self._report = report
         self._limits = limits
@@ -70,8 +83,10 @@ class Equipment:
         self._tools: dict[Tool, RunTool] = {}
         self._gates: dict[tuple[str, str | None, str], Gate] = {}
         self._threads = Threads()
+        self._policy = choose_policy(settings.policy)
+        self.rows_at_once = 0
         self.dispatcher = Dispatcher(
-            {ENGINE_LANE: settings.concurrency, TOOL_LANE: TOOLS_AT_ONCE}, merge=settings.merge
+            {ENGINE_LANE: settings.calls_at_once, TOOL_LANE: TOOLS_AT_ONCE}, merge=settings.merge, known=known
         )
 
     async def open(self, plan: LogicalPlan) -> None:
@@ -84,6 +99,7 @@ class Equipment:
             elif isinstance(node, Invoke) and node.tool not in self._tools:
                 made = open_tool(node.tool, self._callables, self._folder, self._threads)
                 self._tools[node.tool] = made
+        self._lay_lanes()
 
     async def _open(self, address: str | None) -> None:
         engine = self._open_engine(address)
@@ -92,7 +108,40 @@ class Equipment:
         self._pauses.setdefault(engine.name, Pause())
         self._outages.setdefault(engine.name, Outage(engine, self._limits, self._report))
         if id(engine) not in self._capabilities:
-            self._capabilities[id(engine)] = await engine.open(concurrency=self._settings.concurrency)
+            self._capabilities[id(engine)] = await engine.open(concurrency=self._settings.calls_at_once)
+
+    def _lay_lanes(self) -> None:
+        """Gives each engine its lane: how many calls at once, and in which order."""
+        self._report.policy = self._policy.name
+        slots = 0
+        for engine in {engine.name: engine for engine in self._engines.values()}.values():
+            capabilities = self._capabilities[id(engine)]
+            warmer = None
+            if capabilities.warms:
+                pause, timeout = self._pauses[engine.name], self._settings.call_timeout
+                warmer = Warmer(cast(WarmingEngine, engine), pause, self._limits, self._report, timeout)
+            place = EnginePlace(
+                name=engine.name, capabilities=capabilities, slots=self._slots(capabilities), warm=warmer
+            )
+            self.dispatcher.use(self._lane(engine), place.slots, self._policy.queue(place), warmer)
+            slots += place.slots
+        self.rows_at_once = self._policy.rows(2 * (slots or self._settings.calls_at_once) + 16)
+
+    def _slots(self, capabilities: Capabilities) -> int:
+        """How many calls an engine gets at once."""
+        if self._settings.concurrency is not None or capabilities.max_running is None:
+            return self._settings.calls_at_once
+        return capabilities.ranks * min(AHEAD * capabilities.max_running, MOST_AT_ONCE)
+
+    def _lane(self, engine: Engine) -> str:
+        return ENGINE_LANE if len(self._pauses) == 1 else f"engine {engine.name}"
+
+    def asking(self, node: Generate, prompt: Prompt) -> Asking | None:
+        """What an llm step asks, as results are known by; None where the run keeps and knows nothing."""
+        if self._known is None:
+            return None
+        engine = self._engines[node.model.engine]
+        return self._known.llm(node, prompt, engine, self._capabilities[id(engine)], merge=self._settings.merge)
 
     async def close(self) -> None:
         """Closes engines and tools; safe to call at any time."""
@@ -116,6 +165,7 @@ class Equipment:
         assert isinstance(node, Generate)
         engine = self._engines[node.model.engine]
         report = self._report.steps[static_name(node.step)]
+        prompt = Prompt(node, slots, self._model)
         caller = EngineCaller(
             engine,
             self._pauses[engine.name],
@@ -135,12 +185,13 @@ class Equipment:
             flow=self._flow,
             dispatcher=self.dispatcher,
             capabilities=self._capabilities[id(engine)],
-            lane=ENGINE_LANE if len(self._pauses) == 1 else f"engine {engine.name}",
-            prompt=Prompt(node, slots, self._model),
+            lane=self._lane(engine),
+            prompt=prompt,
             caller=caller,
             report=report,
             shorten=_shortener(node, slots, operators),
             gates=self._gates_of(node, engine) if node.lead else (),
+            asking=self.asking(node, prompt),
         )
 
     def _gates_of(self, node: Generate, engine: Engine) -> tuple[Gate, ...]:
@@ -159,6 +210,9 @@ class Equipment:
         caller = ToolCaller(run, self._limits, report, timeout)
         if many is not None and tool.batch is not None and self._settings.merge:
             caller = BatchCaller(run, many, self._limits, report, timeout, size=tool.batch)
+        asking: Asking | None = None
+        if self._known is not None:
+            asking = self._known.tool(node, self._callables, self._folder, merge=self._settings.merge)
         return InvokeStep(
             index,
             place,
@@ -169,6 +223,7 @@ class Equipment:
             lane=f"{TOOL_LANE} {tool.lane}" if tool.lane else TOOL_LANE,
             caller=caller,
             report=report,
+            asking=asking,
         )
 
 

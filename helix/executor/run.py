@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from helix.executor.boundaries import Boundary, boundary_after, cut_failures
 from helix.executor.compile import Compiler
@@ -21,8 +21,12 @@ from helix.executor.tables import Row, RowSink, RowSource
 from helix.executor.tools.python import pure_function
 from helix.executor.values import Failure
 from helix.executor.writer import Writer
-from helix.logical import LogicalPlan, Sink, Sort
+from helix.logical import Fetch, LogicalPlan, Sink, Sort, every_node
+from helix.places import static_name
 from helix.results import RunReport
+
+if TYPE_CHECKING:
+    from helix.executor.store.known import KnownCalls
 
 PROGRESS_EVERY = 0.5
 
@@ -32,7 +36,8 @@ class Run:
 
     `open_engine` gives the engine at an address of the workflow (None: the run's own). `callables` are the functions of
     python tools and of expressions by name. `progress` is called now and then with the report so far. `recorder` keeps
-    a record of each call, where one is wanted.
+    a record of each call, where one is wanted. `known` holds the outcomes from before the run and keeps new ones.
+    `opened` hears that the engines are open and gives the plan to run, which asks for no other engine or tool.
     """
 
     def __init__(
@@ -46,13 +51,14 @@ class Run:
         callables: Mapping[str, Callable[..., Any]] | None = None,
         folder: Path | None = None,
         model: str | None = None,
+        known: KnownCalls | None = None,
+        opened: Callable[[Equipment], LogicalPlan] | None = None,
         progress: Callable[[RunReport], None] | None = None,
         recorder: Recorder | None = None,
     ) -> None:
         self.source = source
         self.report = RunReport()
-        # Rows that a limit leaves undone are to be the last of the input, so that then its order stays.
-        self.order = () if settings.may_end_early else plan.scan.order
+        self.order: tuple[str, ...] = ()
         self._plan = plan
         self._sink = sink
         self._settings = settings
@@ -69,7 +75,11 @@ class Run:
             callables=self._callables,
             folder=folder,
             model=model,
+            known=known,
         )
+        if known is not None:
+            known.stop, known.stopped = self._stop, lambda: self._limits.halted
+        self._known, self._opened = known, opened
         self._dispatcher = self._equipment.dispatcher
         self._dispatcher.recorder = recorder
         self._stages: list[Stage] = []
@@ -77,7 +87,7 @@ class Run:
         self._complete: set[int] = set()
         self._writer: Writer | None = None
         self._rows = _Rows(self)
-        self._window = 2 * settings.concurrency + 16
+        self._window = 0
         self._failed = 0
         self._failed_inputs: set[int] = set()
         self._cut = Failure("not_started", "not started", step="")
@@ -89,6 +99,14 @@ class Run:
     async def start(self) -> None:
         """Opens engines and tools and lays the plan out. Raises OptionError or EngineError for what is missing."""
         await self._equipment.open(self._plan)
+        if self._opened is not None:
+            self._plan = self._opened(self._equipment)
+            for node in every_node(self._plan.sink):
+                if isinstance(node, Fetch):
+                    self.report.steps[static_name(node.step)].fetched += 1
+        # Rows that a limit leaves undone are to be the last of the input, so that then its order stays.
+        self.order = () if self._settings.may_end_early else self._plan.scan.order
+        self._window = self._equipment.rows_at_once
         functions = {name: pure_function(name, function) for name, function in self._callables.items()}
         segments = Compiler(self._flow, functions, self._equipment.operator).compile(self._plan)
         self._boundaries = [boundary_after(segment) for segment in segments[:-1]]
@@ -106,6 +124,7 @@ class Run:
                     window=self._window,
                     hand_on=self._write if number == len(self._boundaries) else self._to(number, segment, told[number]),
                     moved=self._moved,
+                    row_ended=self._dispatcher.row_ended,
                 )
             )
 
@@ -226,6 +245,10 @@ class Run:
         if self._writer is not None:
             self._writer.close()
         await self._equipment.close()
+        if self._known is not None:
+            done = self.report.outcome in ("complete", "failed_rows") and self.report.rows > 0
+            self._known.close(finished=done and not self.running)
+            self.report.notes += [note for note in self._known.notes if note not in self.report.notes]
 
     @property
     def running(self) -> bool:

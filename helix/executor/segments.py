@@ -88,7 +88,8 @@ class Source(Protocol):
 
 
 class Stage:
-    """One segment at work: rows from `source`, `hand_on` receives them in order, `moved` hears that there is room.
+    """One segment at work: rows from `source`, `hand_on` receives them in order, `moved` hears that there is room,
+    `row_ended` that no call of a row will come any more.
 
     `first` says that its rows come from the input table; `told` are the values whose failure was counted as the row's
     before it came in.
@@ -105,6 +106,7 @@ class Stage:
         window: int,
         hand_on: Callable[[Leaving], None],
         moved: Callable[[], None],
+        row_ended: Callable[[object], None] = lambda instance: None,
     ) -> None:
         self.segment = segment
         self.scope = Scope()
@@ -115,6 +117,7 @@ class Stage:
         self._window = window
         self._hand_on = hand_on
         self._moved = moved
+        self._row_ended = row_ended
         self._program = segment.levels[0].program
         self._next = 0
         self._due = 0
@@ -164,6 +167,7 @@ class Stage:
 
         def finished(frame: Frame) -> None:
             self._active -= 1
+            self._row_ended((self.scope, sequence))
             entry.known = not self._first and self._has_failed(entry)
             if sequence != self._due:
                 frame.shed(self.segment.levels[0].kept)

@@ -7,17 +7,23 @@ from typing import Literal
 
 from helix.errors import OptionError
 
+# What is asked at once of an engine that does not tell how much it runs.
+CALLS_AT_ONCE = 16
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSettings:
     """How a run behaves. Times are in seconds; None is no limit.
 
-    `max_failed` is a number of rows, or with `max_failed_percent` a share of all rows. `attempts` bounds each call,
-    `wait_limit` the time that a call waits for an overloaded server, and all calls for one that has gone away. `merge`
-    lets equal deterministic calls share one.
+    `concurrency` are the calls in flight at once (None: what the engine runs at once, else 16), `policy` is how they
+    are released. `max_failed` is a number of rows, or with `max_failed_percent` a share of all rows. `attempts` bounds
+    each call, `wait_limit` the time that a call waits for an overloaded server, and all calls for one that has gone
+    away. `merge` lets equal deterministic calls share one. Runs of different `tenant`s share no cached prefix in the
+    engine.
     """
 
-    concurrency: int = 16
+    concurrency: int | None = None
+    policy: str = "helix"
     call_timeout: float | None = None
     run_timeout: float | None = None
     attempts: int = 3
@@ -29,6 +35,7 @@ class RunSettings:
     merge: bool = True
     on_bad_row: Literal["stop", "keep"] = "stop"
     limit: int | None = None
+    tenant: str | None = None
 
     def __post_init__(self) -> None:
         _at_least(1, concurrency=self.concurrency, attempts=self.attempts)
@@ -39,8 +46,15 @@ class RunSettings:
                 raise OptionError(f"{name} must be more than 0 seconds, found {value}")
         if self.max_failed_percent and self.max_failed is not None and self.max_failed > 100:
             raise OptionError(f"max_failed is at most 100%, found {self.max_failed}%")
+        if self.tenant is not None and not self.tenant.strip():
+            raise OptionError("tenant is a name, found a blank one")
         if self.on_bad_row not in ("stop", "keep"):
             raise OptionError(f"on_bad_row is `stop` or `keep`, found `{self.on_bad_row}`")
+
+    @property
+    def calls_at_once(self) -> int:
+        """The calls in flight at once on an engine that does not tell how many it runs."""
+        return self.concurrency or CALLS_AT_ONCE
 
     @property
     def may_end_early(self) -> bool:

@@ -166,6 +166,15 @@ class PrefixCache:
             node = child
         return at
 
+    def held(self, node: Node) -> int:
+        """The length of a prompt's beginning that is resident."""
+        at = 0
+        for each in node.path():
+            if not each.resident:
+                break
+            at += len(each.text)
+        return at
+
     def computed(self, node: Node) -> None:
         """The engine has, or is about to have, this prompt: its nodes become resident and most recently used."""
         self._clock += 1

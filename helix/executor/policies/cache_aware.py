@@ -1,0 +1,328 @@
+"""The queue of an engine with a prefix cache: no beginning is computed twice, and none is evicted before its last use.
+
+Calls keep the order of the plan, and each goes to the rank that holds most of its prompt, unless another one has so
+much less to do that computing it again is cheaper. Where calls that wait share a beginning that is not there, it is
+computed first, alone, and they follow. A call is held back while the cache has no room for it beside those that run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from helix.executor.engines.base import Reply
+from helix.executor.policies.base import EnginePlace, Warmup
+from helix.executor.policies.ordered import plan_order
+from helix.executor.policies.prefix_cache import ROLE, TEXT, Node, messages_of, prompt_text
+from helix.executor.policies.rank import Rank, Ticket
+
+if TYPE_CHECKING:
+    from helix.executor.calls import Call, Outcome
+
+# Tokens saved that are worth a warm-up: what a pass of the engine costs, in tokens of prefill.
+WORTH = 32.0
+# Tokens of prefill that moving a call to another rank has to save (scheduling, step 13).
+MOVE = 512.0
+# Characters of a token until replies have told.
+PER_TOKEN = 4.0
+# Tokens of a reply until some of its step are known, where the step has no limit of its own.
+REPLY = 256
+# So many warm-ups in a row may fail before no more are made.
+FAILURES = 3
+_ENOUGH = 30
+
+
+class _Row:
+    """A row at work: where its calls go, the beginning that is held for it, and the prompt that it ended with."""
+
+    __slots__ = ("held", "last", "rank")
+
+    def __init__(self, rank: Rank) -> None:
+        self.rank = rank
+        self.held: Node | None = None
+        self.last: Node | None = None
+
+
+class _Warming:
+    """A beginning that is being computed, and the calls that wait for it."""
+
+    __slots__ = ("held", "node", "rank")
+
+    def __init__(self, node: Node, rank: Rank) -> None:
+        self.node = node
+        self.rank = rank
+        self.held: list[Ticket] = []
+
+
+class _Replies:
+    """How long the replies of a step are, in tokens."""
+
+    __slots__ = ("count", "total")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.total = 0
+
+
+class CacheAwareQueue:
+    """See the module. `key` orders the calls; `worth` are the tokens saved that are worth a warm-up."""
+
+    def __init__(self, place: EnginePlace, *, key: Callable[[Call], Any] = plan_order, worth: float = WORTH) -> None:
+        capabilities = place.capabilities
+        count = max(1, capabilities.ranks)
+        each = max(1, -(-place.slots // count))
+        self._ranks = [Rank(number, each, capabilities.kv_tokens) for number in range(count)]
+        self._key = key
+        self._worth = worth
+        self._warms = place.warm is not None
+        self._failures = 0
+        self._tickets: dict[Call, tuple[Ticket, Rank]] = {}
+        self._rows: dict[object, _Row] = {}
+        self._warming: dict[Call, _Warming] = {}
+        self._replies: dict[str, _Replies] = {}
+        self._characters = self._tokens = 0.0
+        self._per_token = PER_TOKEN
+        for rank in self._ranks:
+            rank.resize(PER_TOKEN)
+
+    # --- calls in ---
+
+    def put(self, call: Call) -> None:
+        request = call.request
+        text = None if request is None else prompt_text(request.model or "", request.messages)
+        ticket = Ticket(call, self._key(call), 0 if text is None else len(text))
+        ticket.reserve = self._reply_length(call) * self._per_token
+        rank = self._place(call, text)
+        self._enter(ticket, rank, text)
+        rank.push(ticket)
+
+    def _enter(self, ticket: Ticket, rank: Rank, text: str | None) -> None:
+        ticket.load = ticket.reserve
+        if text is not None:
+            ticket.load += len(text) - rank.cache.matched(text, expected=True)
+            ticket.node = rank.cache.add(text)
+        rank.load += ticket.load
+        self._tickets[ticket.call] = (ticket, rank)
+
+    def _place(self, call: Call, text: str | None) -> Rank:
+        """The rank of a call: that of its row; for a new row the one that is done with it first."""
+        if len(self._ranks) == 1:
+            return self._ranks[0]
+        row = self._rows.get(call.instance)
+        if row is not None:
+            return row.rank
+        length = 0 if text is None else len(text)
+
+        def cost(rank: Rank) -> float:
+            found = 0 if text is None else rank.cache.matched(text, expected=True)
+            return rank.load + length - found
+
+        rank = min(self._ranks, key=lambda each: (cost(each), each.number))
+        self._rows[call.instance] = _Row(rank)
+        return rank
+
+    def _reply_length(self, call: Call) -> float:
+        """The tokens that a reply is expected to take: the mean of its step, with a margin, else what it may take."""
+        known = self._replies.get(call.step.partition("[")[0])
+        most = None if call.request is None else call.request.max_tokens
+        if known is None or known.count < _ENOUGH:
+            return float(min(most or REPLY, REPLY))
+        mean = 1.25 * known.total / known.count
+        return mean if most is None else min(mean, most)
+
+    # --- calls out ---
+
+    def take(self) -> Call | Warmup | None:
+        for rank in sorted(self._ranks, key=lambda each: (each.running - each.slots, each.number)):
+            if rank.running < rank.slots:
+                job = self._next(rank)
+                if job is None and not len(rank) and self._steal(rank):
+                    job = self._next(rank)
+                if job is not None:
+                    return job
+        return None
+
+    def _next(self, rank: Rank) -> Call | Warmup | None:
+        while (ticket := rank.first()) is not None:
+            if not ticket.call.wanted():
+                rank.pop()
+                # Taken like one that is made, so that both end alike.
+                rank.begin(ticket)
+                return ticket.call
+            warming = _warming_of(ticket)
+            if warming is not None:
+                warming.held.append(rank.pop())
+                continue
+            if not rank.fits(ticket):
+                return None
+            rank.pop()
+            target = self._target(ticket)
+            if target is not None and (warmup := self._warm(ticket, target, rank)) is not None:
+                return warmup
+            self._begin(ticket, rank)
+            return ticket.call
+        return None
+
+    def _begin(self, ticket: Ticket, rank: Rank) -> None:
+        rank.begin(ticket)
+        if len(self._ranks) > 1:
+            ticket.call.rank = rank.number
+        if ticket.node is not None and ticket.call.instance is not None:
+            row = self._rows.get(ticket.call.instance)
+            if row is None:
+                row = self._rows[ticket.call.instance] = _Row(rank)
+            if row.rank is rank:
+                self._hold(row, ticket.node)
+
+    def _hold(self, row: _Row, node: Node) -> None:
+        """Holds for a row what all its calls begin with; for a dialogue, whose prompts grow, the last one whole."""
+        path = node.path()
+        if row.last is not None and row.last in path:
+            held: Node | None = row.last
+        elif row.held is not None:
+            before = set(map(id, row.held.path()))
+            held = next((each for each in reversed(path) if id(each) in before), None)
+        else:
+            held = next((each for each in reversed(path) if each.users > 1 or len(each.children) > 1), None)
+        if held is not None:
+            row.rank.cache.pin(held)
+        if row.held is not None:
+            row.rank.cache.unpin(row.held)
+        row.held, row.last = held, node
+
+    def _steal(self, thief: Rank) -> bool:
+        """Takes a call over from the rank with the longest line, where waiting there costs more than computing here."""
+        owner = max(self._ranks, key=lambda each: (len(each), -each.number))
+        if owner is thief or len(owner) < 2 or owner.running < owner.slots:
+            return False
+        ticket = owner.take_last()
+        text = None if ticket.node is None else ticket.node.prompt()
+        moved = 0 if text is None else owner.cache.matched(text) - thief.cache.matched(text)
+        if owner.load - thief.load < moved + MOVE * self._per_token:
+            owner.push(ticket)
+            return False
+        self._leave(ticket, owner)
+        row = self._rows.get(ticket.call.instance)
+        if row is not None and row.held is None:
+            row.rank = thief
+        self._enter(ticket, thief, text)
+        thief.push(ticket)
+        return True
+
+    def _leave(self, ticket: Ticket, rank: Rank) -> None:
+        """A call leaves a rank's tree and load."""
+        rank.load -= ticket.load
+        if ticket.node is not None:
+            rank.cache.drop(ticket.node)
+            ticket.node = None
+        self._tickets.pop(ticket.call, None)
+
+    # --- warm-ups ---
+
+    def _target(self, ticket: Ticket) -> Node | None:
+        """The shallowest beginning of a prompt that is not there and that enough other calls share."""
+        if not self._warms or ticket.node is None:
+            return None
+        fresh = 0
+        path = [each for each in ticket.node.path() if not each.resident]
+        for at, node in enumerate(path):
+            if node.users < 2:
+                return None
+            fresh += len(node.text)
+            deeper = path[at + 1] if at + 1 < len(path) else None
+            if deeper is not None and deeper.users == node.users:
+                continue
+            if (node.users - 1) * fresh >= self._worth * self._per_token:
+                return node
+        return None
+
+    def _warm(self, ticket: Ticket, node: Node, rank: Rank) -> Warmup | None:
+        """Has a beginning computed; the call waits for it. None where it ends before the first message."""
+        request = ticket.call.request
+        messages = messages_of(node.prompt())
+        if request is None or not messages or (len(messages) == 1 and not messages[0].content):
+            return None
+        warming = self._warming[ticket.call] = _Warming(node, rank)
+        warming.held.append(ticket)
+        rank.running += 1
+        rank.cache.pin(node)
+        for each in node.path():
+            if not each.resident:
+                each.warm = warming
+        number = rank.number if len(self._ranks) > 1 else None
+        return Warmup(replace(request, messages=messages, schema=None, rank=number), ticket.call, rank.number)
+
+    def warmed(self, warmup: Warmup, reply: Reply | None) -> None:
+        warming = self._warming.pop(warmup.call)
+        rank, node = warming.rank, warming.node
+        rank.running -= 1
+        for each in node.path():
+            if each.warm is warming:
+                each.warm = None
+        if reply is not None:
+            self._failures = 0
+            rank.cache.computed(node)
+        else:
+            self._failures += 1
+            self._warms = self._failures < FAILURES
+        rank.cache.unpin(node)
+        for ticket in warming.held:
+            rank.push(ticket)
+
+    # --- calls done ---
+
+    def ended(self, call: Call, outcome: Outcome) -> None:
+        ticket, rank = self._tickets[call]
+        node, reply = ticket.node, call.reply
+        if node is not None and outcome.text is not None:
+            rank.cache.extend(node, f"{ROLE}assistant{TEXT}{outcome.text}")
+        elif node is not None:
+            rank.cache.forget(node, ticket.expected)
+        if reply is not None and reply.completion_tokens is not None:
+            step = self._replies.setdefault(call.step.partition("[")[0], _Replies())
+            step.count += 1
+            step.total += reply.completion_tokens
+        if reply is not None and reply.prompt_tokens and node is not None:
+            self._characters += ticket.size
+            self._tokens += reply.prompt_tokens
+            self._per_token = self._characters / self._tokens
+            for each in self._ranks:
+                each.resize(self._per_token)
+            if reply.cached_tokens is not None:
+                rank.learn(ticket, reply.prompt_tokens, reply.cached_tokens, self._per_token)
+        self._end(ticket, rank)
+
+    def dropped(self, call: Call) -> None:
+        ticket, rank = self._tickets[call]
+        if ticket.node is not None:
+            rank.cache.forget(ticket.node, ticket.expected)
+        self._end(ticket, rank)
+
+    def _end(self, ticket: Ticket, rank: Rank) -> None:
+        rank.end(ticket)
+        self._leave(ticket, rank)
+
+    def row_ended(self, row: object) -> None:
+        done = self._rows.pop(row, None)
+        if done is not None and done.held is not None:
+            done.rank.cache.unpin(done.held)
+
+    def drain(self) -> list[Call]:
+        made: list[Ticket] = []
+        for rank in self._ranks:
+            waiting = rank.drain()
+            for ticket in waiting:
+                self._leave(ticket, rank)
+            made += waiting
+        return [ticket.call for ticket in sorted(made, key=lambda each: each.key)]
+
+
+def _warming_of(ticket: Ticket) -> _Warming | None:
+    """The warm-up that is computing the next part of a prompt just now."""
+    if ticket.node is None:
+        return None
+    for node in ticket.node.path():
+        if not node.resident:
+            return node.warm if isinstance(node.warm, _Warming) else None
+    return None

@@ -1,0 +1,148 @@
+"""One rank as the executor sees it: the calls that wait for it, what its cache holds, and the room that is left there.
+
+The ledger (scheduling after CONCUR, arXiv 2601.22705, and ThunderAgent, 2602.13692, between calls only): a call is let
+go while what running calls and open rows hold, its own part and its reply fit into the cache. The engine's own gauges
+hide what waits between two calls of a row, so it is counted here. What replies tell about tokens found in the cache
+corrects it: where much was expected and little found, less is let in.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING, Any
+
+from helix.executor.policies.prefix_cache import Node, PrefixCache
+
+if TYPE_CHECKING:
+    from helix.executor.calls import Call
+
+# The share of the cache that is planned for; the engine rounds to pages and keeps some for itself.
+USABLE = 0.95
+# After so many replies the room is adjusted: where more than `MUCH` of the prompts was lost, less is let in.
+ADJUST_EVERY = 32
+MUCH, LITTLE = 0.3, 0.05
+SHRINK, GROW, LEAST = 0.8, 0.05, 0.3
+# Of what a prompt was expected to find, so many tokens may be missing before it counts as lost: the last ones of a
+# beginning depend on what follows them.
+SLACK = 16
+
+
+class Ticket:
+    """A call in a rank's line. `node` is the end of its prompt in the rank's tree (None: it shares nothing).
+
+    `size` is the length of its prompt, `expected` what of it was in the cache when it was let go, `reserve` what its
+    reply is expected to take, `load` what it adds to the work of the rank.
+    """
+
+    __slots__ = ("call", "expected", "key", "load", "node", "reserve", "size")
+
+    def __init__(self, call: Call, key: Any, size: int) -> None:
+        self.call = call
+        self.key = key
+        self.size = size
+        self.node: Node | None = None
+        self.expected = 0
+        self.reserve = 0.0
+        self.load = 0.0
+
+
+class Rank:
+    """A rank's line, tree and ledger. `slots` are the calls that may be in flight on it. Lengths are in characters."""
+
+    def __init__(self, number: int, slots: int, kv_tokens: int | None) -> None:
+        self.number = number
+        self.slots = slots
+        self.cache = PrefixCache()
+        self.running = 0
+        self.reserved = 0.0
+        # What is still to be computed for calls that wait or run here: what placement balances.
+        self.load = 0.0
+        self.omega = 1.0
+        self._kv_tokens = kv_tokens
+        self._heap: list[tuple[Any, int, Ticket]] = []
+        self._serial = 0
+        self._replies = 0
+        self._lost = self._asked = 0.0
+
+    def __len__(self) -> int:
+        """The calls that wait."""
+        return len(self._heap)
+
+    # --- the line ---
+
+    def push(self, ticket: Ticket) -> None:
+        """Puts a call in line."""
+        self._serial += 1
+        heapq.heappush(self._heap, (ticket.key, self._serial, ticket))
+
+    def first(self) -> Ticket | None:
+        """The call whose turn it is."""
+        return self._heap[0][2] if self._heap else None
+
+    def pop(self) -> Ticket:
+        """Takes that call out."""
+        return heapq.heappop(self._heap)[2]
+
+    def take_last(self) -> Ticket:
+        """Takes out the call whose turn is furthest away."""
+        at = max(range(len(self._heap)), key=lambda place: self._heap[place][:2])
+        found = self._heap.pop(at)[2]
+        heapq.heapify(self._heap)
+        return found
+
+    def drain(self) -> list[Ticket]:
+        """All calls that wait, in their order."""
+        made = [entry[2] for entry in sorted(self._heap, key=lambda entry: entry[:2])]
+        self._heap = []
+        return made
+
+    # --- the ledger ---
+
+    def resize(self, per_token: float) -> None:
+        """Sets the size of the cache, now that a token is known to be so many characters."""
+        if self._kv_tokens is not None:
+            self.cache.capacity = self._kv_tokens * per_token
+
+    def fits(self, ticket: Ticket) -> bool:
+        """Whether a call fits beside those that run and what open rows hold. One that is alone always does."""
+        if self.cache.capacity is None or self.running == 0 or ticket.node is None:
+            return True
+        wanted = self.cache.pinned + self.reserved + self.cache.unpinned(ticket.node) + ticket.reserve
+        return wanted <= USABLE * self.omega * self.cache.capacity
+
+    def begin(self, ticket: Ticket) -> None:
+        """A call is let go."""
+        self.running += 1
+        self.reserved += ticket.reserve
+        if ticket.node is not None:
+            ticket.expected = self.cache.held(ticket.node)
+            self.cache.pin(ticket.node)
+            self.cache.computed(ticket.node)
+
+    def end(self, ticket: Ticket) -> None:
+        """A call that was let go has ended."""
+        self.running -= 1
+        self.reserved -= ticket.reserve
+        if ticket.node is not None:
+            self.cache.unpin(ticket.node)
+
+    def learn(self, ticket: Ticket, prompt: int, cached: int, per_token: float) -> None:
+        """A reply has told how much of its prompt was in the cache, in tokens."""
+        expected = ticket.expected / per_token
+        lost = max(0.0, expected - cached - SLACK)
+        if cached == 0 and lost > 0 and ticket.node is not None:
+            # Not even what all prompts begin with was there: the server has started anew, or was flushed.
+            self.cache.clear()
+            self.cache.computed(ticket.node)
+        self._lost += lost
+        self._asked += prompt
+        self._replies += 1
+        if self._replies < ADJUST_EVERY:
+            return
+        share = self._lost / max(1.0, self._asked)
+        if share > MUCH and self._heap:
+            self.omega = max(LEAST, self.omega * SHRINK)
+        elif share < LITTLE:
+            self.omega = min(1.0, self.omega + GROW)
+        self._replies = 0
+        self._lost = self._asked = 0.0
