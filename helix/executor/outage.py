@@ -28,13 +28,13 @@ class Outage:
         self._name = engine.name
         self._limits = limits
         self._report = report
-        self._over: asyncio.Event | None = None
+        self._watching: asyncio.Future[bool] | None = None
         self._ended = float("-inf")
 
     async def wait(self) -> None:
         """Waits while the engine is away; who makes a call then hears from `Limits` whether the run goes on."""
-        while self._over is not None:
-            await self._over.wait()
+        while self._watching is not None:
+            await asyncio.wait((self._watching,))
 
     async def met(self, error: EngineError, began: float) -> bool:
         """Whether a call that began at this loop time failed since the engine was away; returns once it is back.
@@ -43,18 +43,20 @@ class Outage:
         """
         if self._look is None or error.status is not None or not error.retryable:
             return False
-        if self._over is not None:
-            await self.wait()
-            return True
+        if (other := self._watching) is not None:
+            await asyncio.wait((other,))
+            return other.result()
         if began < self._ended:
             # What was under way when the engine went away may hear of it late.
             return True
-        over = self._over = asyncio.Event()
+        watching = self._watching = asyncio.get_running_loop().create_future()
+        away = True
         try:
-            return await self._watch(error)
+            away = await self._watch(error)
         finally:
-            self._over = None
-            over.set()
+            self._watching = None
+            watching.set_result(away)
+        return away
 
     async def _watch(self, error: EngineError) -> bool:
         """Looks until the engine answers; whether it had been away."""

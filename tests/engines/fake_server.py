@@ -36,7 +36,7 @@ class Call:
 class Answer:
     """What to send. `end` is `whole`, `half` of it, `reset`, `silence` (till the client goes) or `half+silence`.
 
-    `raw` is sent as it stands instead, and the connection closed.
+    `raw` is sent as it stands instead, and the connection closed. With `drip` that many seconds pass before each byte.
     """
 
     body: bytes | str | dict[str, Any] | list[Any] = b""
@@ -45,6 +45,7 @@ class Answer:
     delay: float = 0.0
     end: str = "whole"
     raw: bytes | None = None
+    drip: float = 0.0
 
 
 Respond = Callable[[Call], Answer | None]
@@ -153,7 +154,12 @@ class FakeServer:
         data = answer.raw if answer.raw is not None else _written(answer)
         if answer.end.startswith("half"):
             data = data[: len(data) - 20]
-        if answer.end != "silence":
+        if answer.drip:
+            for number in range(len(data)):
+                if await self._leaves(reader, answer.drip):
+                    return False
+                writer.write(data[number : number + 1])
+        elif answer.end != "silence":
             writer.write(data)
             await writer.drain()
         if answer.end.endswith("silence"):

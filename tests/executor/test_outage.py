@@ -102,6 +102,17 @@ def test_a_failure_while_the_engine_is_there_is_the_calls_own() -> None:
     assert ran.report.notes == []
 
 
+def test_so_are_the_failures_of_many_at_once() -> None:
+    class Resetting(ScriptedEngine):
+        async def look(self) -> None:
+            await asyncio.sleep(0.01)
+
+    engine = Resetting([{"error": "connection"}])
+    ran = run(ONE, rows(12), engine=engine, concurrency=6)
+    assert engine.calls == 36
+    assert {row["_error"]["attempts"] for row in ran.rows} == {3}
+
+
 def test_an_engine_that_cannot_be_looked_at_costs_attempts() -> None:
     ran = run(ONE, rows(1), rules=[{"error": "connection"}])
     assert ran.engine.calls == 3
