@@ -18,7 +18,7 @@ from helix.executor.engines.openai import OpenAIEngine
 
 def test_one_model_is_taken_and_contexts_are_read() -> None:
     with FakeServer(lambda call: models({"id": "m", "max_model_len": 4096, "owned_by": "sglang"})) as server:
-        assert opened(server) == Capabilities(max_context=4096, schema_decoding=True, models=("m",))
+        assert opened(server) == Capabilities(max_context=4096, schema_decoding=True, models=("m",), model="m")
 
 
 def test_the_context_of_the_model_that_was_named() -> None:
@@ -43,7 +43,7 @@ def test_several_models_or_none_need_a_name() -> None:
 @pytest.mark.parametrize("status", [403, 404, 405])
 def test_a_server_without_a_list_of_models_is_fine_where_one_is_named(status: int) -> None:
     with FakeServer(lambda call: Answer(status=status)) as server:
-        assert opened(server, model="mine") == Capabilities(schema_decoding=True)
+        assert opened(server, model="mine") == Capabilities(schema_decoding=True, model="mine")
 
 
 def test_an_address_without_v1() -> None:
@@ -221,6 +221,26 @@ def test_keys_that_are_none() -> None:
         with pytest.raises(OptionError, match="the API key holds a space or a character that is not ASCII"):
             OpenAIEngine("http://host/v1", api_key=key)
     assert repr(OpenAIEngine("http://host/v1", api_key=f" {KEY}\n")) == "OpenAIEngine('http://host/v1', model=None)"
+
+
+@pytest.mark.parametrize(("owner", "salt"), [("vllm", "ann"), ("sglang", "ann"), ("llamacpp", None), ("org", None)])
+def test_tenants(owner: str, salt: str | None) -> None:
+    def respond(call: Call) -> Answer | None:
+        return models({"id": "m", "owned_by": owner}) if call.route == "/v1/models" else completion("x")
+
+    async def calls(engine: OpenAIEngine) -> list[str]:
+        await engine.open(concurrency=1)
+        await engine.generate(ask())
+        await engine.close()
+        return engine.notes
+
+    with FakeServer(respond) as server:
+        notes = asyncio.run(calls(OpenAIEngine(server.url, tenant="ann")))
+        assert [call.json.get("cache_salt") for call in server.chats()] == [salt]
+        what = f"{server.url} cannot be told to keep the cached prefixes of tenants apart; SGLang and vLLM can"
+        assert notes == ([] if salt else [what])
+        assert asyncio.run(calls(OpenAIEngine(server.url))) == []
+        assert "cache_salt" not in server.chats()[-1].json
 
 
 def test_calls_to_this_machine_use_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,7 +63,7 @@ def _scripted(rest: str, model: str | None, api_key: str | None, quiet: bool, te
 def _server(rest: str, model: str | None, api_key: str | None, quiet: bool, tenant: str | None) -> Engine:
     from helix.executor.engines.openai import OpenAIEngine
 
-    return OpenAIEngine(rest, model, _key(api_key))
+    return OpenAIEngine(rest, model, _key(api_key), tenant=tenant)
 
 
 def _sglang(rest: str, model: str | None, api_key: str | None, quiet: bool, tenant: str | None) -> Engine:

@@ -58,9 +58,10 @@ class OpenAIEngine:
         name: str | None = None,
         max_tokens: int | None = None,
         open_timeout: float = 10.0,
+        tenant: str | None = None,
     ) -> None:
         """`max_tokens` is for requests that name none; `open_timeout` is the time in seconds that `open` may
-        take.
+        take. Calls of another `tenant` share no cached prefix with these, where the server can keep them apart.
 
         No key is looked for in the environment. Raises OptionError for an address or a key that cannot be
         one.
@@ -75,6 +76,7 @@ class OpenAIEngine:
         self._model = model
         self._max_tokens = max_tokens
         self._open_timeout = open_timeout
+        self.tenant = tenant
         self._client: AsyncOpenAI | None = None
         self._served = Served(model=model)
         self._loading: EngineError | None = None
@@ -110,6 +112,9 @@ class OpenAIEngine:
             await self.close()
             raise
         self._served = served
+        if self.tenant is not None and not served.salts:
+            what = f"{self._name} cannot be told to keep the cached prefixes of tenants apart"
+            self.notes.append(f"{what}; SGLang and vLLM can")
         place = self._place
         self._place = Place(address=place.address, secrets=place.secrets, keyed=place.keyed, models=served.models)
         return Capabilities(
@@ -225,6 +230,8 @@ class OpenAIEngine:
             body[limit] = max_tokens
         if request.stop:
             body["stop"] = list(request.stop)
+        if self.tenant is not None and self._served.salts:
+            body["cache_salt"] = self.tenant
         if constrained:
             schema = {"name": "reply", "strict": True, "schema": request.schema}
             body["response_format"] = {"type": "json_schema", "json_schema": schema}

@@ -31,6 +31,7 @@ class Served:
     max_context: int | None = None
     counter: Counter | None = None
     caches: bool = False
+    salts: bool = False
 
 
 async def probe(fetch: Fetch, base: str, address: str, model: str | None) -> Served:
@@ -55,7 +56,14 @@ async def probe(fetch: Fetch, base: str, address: str, model: str | None) -> Ser
         context = await _llama_context(fetch, root) or positive(trained.get("n_ctx") or trained.get("n_ctx_train"))
     elif owner == "vllm" and await _counts(fetch, f"{root}/tokenize", {"model": model, "messages": PROBE}, "count"):
         counter = "vllm"
-    return Served(models=names, model=model, max_context=context, counter=counter, caches=owner == "llamacpp")
+    return Served(
+        models=names,
+        model=model,
+        max_context=context,
+        counter=counter,
+        caches=owner == "llamacpp",
+        salts=owner in ("vllm", "sglang"),
+    )
 
 
 async def listed(fetch: Fetch, base: str, address: str, model: str | None) -> tuple[str, ...]:

@@ -30,7 +30,7 @@ from helix.executor.engines.sglang.calls import (
     warm_chat_body,
 )
 from helix.executor.engines.sglang.facts import Facts, rank_loads, read_facts, read_identity
-from helix.executor.engines.sglang.http import Transport
+from helix.executor.engines.sglang.http import Transport, together
 from helix.executor.engines.sglang.ranks import Ranks, Worker
 from helix.executor.engines.sglang.template import Ask, Template, Templates, chat_tokens, tokens
 from helix.executor.engines.sglang.warmup import beginning, closed
@@ -90,13 +90,19 @@ class SGLangEngine:
         """The address, without options."""
         return self._address.name
 
+    @property
+    def tenant(self) -> str | None:
+        """Whose calls these are; None: nobody's in particular."""
+        return self._address.tenant
+
     async def open(self, *, concurrency: int) -> Capabilities:
-        """Asks the servers what they are, and learns how they write prompts. Raises EngineError."""
-        proxies = not self._address.local
-        self._transport = Transport(key=self._key, proxies=proxies, connections=concurrency)
+        """Asks the servers what they are, and learns how they write prompts. `concurrency` is how many calls are to be
+        made at once, as far as is known. Raises EngineError.
+        """
+        self._transport = Transport(key=self._key, proxies=not self._address.local)
         try:
             async with asyncio.timeout(self._open_timeout):
-                self._facts = list(await asyncio.gather(*(self._ready(place) for place in self._places)))
+                self._facts = await together(*(self._ready(place) for place in self._places))
                 self._check_same()
                 self._ranks = Ranks(self._places, [facts.ranks for facts in self._facts])
                 await self._try_template()
@@ -192,6 +198,13 @@ class SGLangEngine:
             return len(await chat_tokens(request.messages, self._asking(place)))
         except (KeyError, TypeError, ValueError):
             raise EngineError(f"{self.name} gave no token count", retryable=True) from None
+
+    async def tokenize_prompt(self, messages: Sequence[Message]) -> list[int]:
+        """A prompt's tokens, chat template included; only where `counts_tokens` is set."""
+        try:
+            return await chat_tokens(messages, self._asking(self._somewhere()))
+        except (KeyError, TypeError, ValueError):
+            raise EngineError(f"{self.name} gave no tokens", retryable=True) from None
 
     async def tokenize(self, text: str) -> list[int]:
         """A text's tokens, without those of the chat template; only where `counts_tokens` is set."""

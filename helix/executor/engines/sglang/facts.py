@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from helix.errors import EngineError
 from helix.executor.engines.fields import positive
 from helix.executor.engines.openai_errors import Place
-from helix.executor.engines.sglang.http import Transport
+from helix.executor.engines.sglang.http import Transport, together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +59,7 @@ async def read_facts(transport: Transport, place: Place) -> Facts:
             raise
         what = f"{place.address} is not an SGLang server (it has no /server_info)"
         raise EngineError(f"{what}; for another server write --engine {place.address}/v1", fatal=True) from None
-    about, listed, loads = await asyncio.gather(
+    about, listed, loads = await together(
         transport.ask(place, "/model_info"),
         transport.ask(place, "/v1/models"),
         _loads(transport, place),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 from helix.errors import EngineError
@@ -15,24 +17,23 @@ if TYPE_CHECKING:
 
 # Servers on uvicorn close an idle connection after five seconds; a call on one just closed would be lost.
 IDLE_SECONDS = 4.0
-# Connections beside those of the calls: for aborts, and for looks at what the servers are doing.
-SPARE = 8
-LEAST = 1024
 
 
 class Transport:
     """The connections to all servers of an address. Keys are in no error and no repr."""
 
-    def __init__(self, *, key: str | None, proxies: bool, connections: int) -> None:
-        """`key` is sent as a bearer token; `proxies` says that those of the environment are used."""
+    def __init__(self, *, key: str | None, proxies: bool) -> None:
+        """`key` is sent as a bearer token; `proxies` says that those of the environment are used.
+
+        There are as many connections as calls: who makes the calls bounds them, and an abort must not wait for one.
+        """
         import aiohttp
 
         headers = {"content-type": "application/json"}
         if key is not None:
             headers["authorization"] = f"Bearer {key}"
         self._session: aiohttp.ClientSession = aiohttp.ClientSession(
-            # Not less than what the servers run at once: how many that is turns out once they have been asked.
-            connector=aiohttp.TCPConnector(limit=max(connections, LEAST) + SPARE, keepalive_timeout=IDLE_SECONDS),
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_SECONDS),
             headers=headers,
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
             trust_env=proxies,
@@ -77,6 +78,18 @@ class Transport:
     async def close(self) -> None:
         """Closes the connections."""
         await self._session.close()
+
+
+async def together(*work: Coroutine[Any, Any, Any]) -> list[Any]:
+    """The results of things done at once, in their order. The first that fails ends the others."""
+    tasks = [asyncio.ensure_future(one) for one in work]
+    try:
+        return list(await asyncio.gather(*tasks))
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise
 
 
 def _refusal(place: Place, path: str, status: int, headers: Any, raw: bytes) -> EngineError:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
 from helix.executor.engines.base import Message
+from helix.executor.engines.sglang.http import together
 from helix.executor.engines.sglang.template import Ask, Template, chat_tokens, tokens
 
 # What may come next. The last tokens of a text change with what follows it: only those that are the same before all of
@@ -29,7 +29,7 @@ async def beginning(messages: Sequence[Message], template: Template | None, ask:
         return common(await tokens([text + more for more in NEXT], ask, special=True))
     last = messages[-1]
     variants = [(*messages[:-1], replace(last, content=last.content + more)) for more in NEXT]
-    return common(await asyncio.gather(*(chat_tokens(closed(variant), ask) for variant in variants)))
+    return common(await together(*(chat_tokens(closed(variant), ask) for variant in variants)))
 
 
 def common(lists: Sequence[list[int]]) -> list[int]:
