@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Literal
 
 from helix.canonical import canonical_bytes
@@ -37,6 +37,8 @@ class Node:
     span: Span | None = field(default=None, compare=False, repr=False)
     id: str = field(init=False, compare=False, repr=False, default="")
     _inputs: tuple[Node, ...] | None = field(init=False, compare=False, repr=False, default=None)
+    # What `helix.traits` has found of the operator: like the id it follows from the rest.
+    _traits: object = field(init=False, compare=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "id", _digest(self))
@@ -337,16 +339,17 @@ class LogicalPlan:
 def topological(root: Node) -> tuple[Node, ...]:
     """The root and all it reads, inputs before their readers, in the order of fields; sub-plans are not entered."""
     order: dict[str, Node] = {}
-    stack: list[tuple[Node, bool]] = [(root, False)]
+    stack = [root]
     while stack:
-        node, expanded = stack.pop()
-        if node.id in order:
-            continue
-        if expanded:
+        node = stack[-1]
+        if node.id not in order:
+            missing = [child for child in node.inputs if child.id not in order]
+            if missing:
+                missing.reverse()
+                stack += missing
+                continue
             order[node.id] = node
-        else:
-            stack.append((node, True))
-            stack.extend((child, False) for child in reversed(node.inputs))
+        stack.pop()
     return tuple(order.values())
 
 
@@ -414,8 +417,16 @@ def _by_id(node: Node) -> str | int:
 
 def content(record: Any, refer: Callable[[Node], str | int] = _by_id) -> dict[str, Any]:
     """The fields of an operator or another record of a plan as JSON, without those that take no part in its id."""
-    names = _content(type(record))
-    return {name: encode(getattr(record, name), refer) for name in names if not _is_default(record, name)}
+    found: dict[str, Any] = {}
+    for name, default in _shape(type(record)):
+        value = getattr(record, name)
+        kind = type(value)
+        if kind is not type(default) or (value is not default and value != default):
+            found[name] = value if kind in _PLAIN else encode(value, refer)
+    return found
+
+
+_PLAIN = frozenset([str, int, float, bool, type(None)])
 
 
 def encode(value: Any, refer: Callable[[Node], str | int] = _by_id) -> Any:
@@ -423,23 +434,23 @@ def encode(value: Any, refer: Callable[[Node], str | int] = _by_id) -> Any:
 
     Fields at their default are left out, so that ids survive fields that are added later.
     """
-    if isinstance(value, Node):
-        return {"$": refer(value)}
-    if is_dataclass(value) and not isinstance(value, type):
-        return {"@": type(value).__name__, **content(value, refer)}
-    if isinstance(value, tuple | list):
-        return [encode(item, refer) for item in value]
-    if isinstance(value, Mapping):
-        return {"map": [[key, encode(item, refer)] for key, item in value.items()]}
     if value is None or isinstance(value, str | int | float | bool):
         return value
+    if isinstance(value, tuple | list):
+        return [encode(item, refer) for item in value]
+    if isinstance(value, Node):
+        return {"$": refer(value)}
+    if isinstance(value, Mapping):
+        return {"map": [[key, encode(item, refer)] for key, item in value.items()]}
+    if is_dataclass(value) and not isinstance(value, type):
+        return {"@": type(value).__name__, **content(value, refer)}
     raise TypeError(f"{type(value).__name__} has no place in a plan")
 
 
 # What takes no part in ids: where a node was written, what it is called, and what is worked out from the rest.
-UNHASHED = ("span", "label", "id", "_inputs")
+UNHASHED = ("span", "label", "id", "_inputs", "_traits")
 _CONTENT: dict[type, tuple[str, ...]] = {}
-_DEFAULTS: dict[type, dict[str, Any]] = {}
+_SHAPES: dict[type, tuple[tuple[str, object], ...]] = {}
 
 
 def _content(kind: type) -> tuple[str, ...]:
@@ -447,16 +458,16 @@ def _content(kind: type) -> tuple[str, ...]:
     known = _CONTENT.get(kind)
     if known is None:
         known = _CONTENT[kind] = tuple(each.name for each in fields(kind) if each.name not in UNHASHED)
-        _DEFAULTS[kind] = {each.name: each.default for each in fields(kind) if each.default is not MISSING}
     return known
 
 
-def _is_default(value: Any, name: str) -> bool:
-    defaults = _DEFAULTS[type(value)]
-    if name not in defaults:
-        return False
-    default, current = defaults[name], getattr(value, name)
-    return current is default or (type(current) is type(default) and bool(current == default))
+def _shape(kind: type) -> tuple[tuple[str, object], ...]:
+    """The same fields, each with its default; MISSING, which is no value of a field, where it has none."""
+    known = _SHAPES.get(kind)
+    if known is None:
+        defaults = {each.name: each.default for each in fields(kind)}
+        known = _SHAPES[kind] = tuple((name, defaults[name]) for name in _content(kind))
+    return known
 
 
 def _nodes(value: Any) -> Iterator[Node]:

@@ -47,6 +47,15 @@ class Traits:
 
 def traits(node: Node) -> Traits:
     """The traits of an operator; one with sub-plans has the weakest of those inside."""
+    known = node._traits
+    if known is None:
+        known = _found(node)
+        object.__setattr__(node, "_traits", known)
+    assert isinstance(known, Traits)
+    return known
+
+
+def _found(node: Node) -> Traits:
     match node:
         case Generate():
             return Traits(deterministic=node.deterministic and node.cache, is_call=True)

@@ -65,6 +65,9 @@ def optimize(
                 raise PlanError(f"the rules do not converge: {rule.name} gives back {seen[changed.id]}")
             seen[changed.id] = f"the plan that {rule.name} made before"
             fired.append(Fired(rule=rule, before=current, after=changed))
+            if rule.marks:
+                # The others that had nothing to do have nothing to do after it.
+                idle |= {name: changed for name, known in idle.items() if known is current}
             current = changed
         if current is before_round:
             return Optimized(plain=plan, plan=unpinned(current) if fired else plan, fired=tuple(fired))

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from helix.logical import Apply, LogicalPlan, Map, Node, Render, Sink, bodies, body_nodes
-from helix.optimizer.rewrite import with_inputs
-from helix.optimizer.scopes import Scope, body_of
+from helix.logical import Apply, LogicalPlan, Map, Node, Render, Sink, bodies, body_nodes, every_node
+from helix.optimizer.rewrite import relinked, with_inputs
+from helix.optimizer.scopes import Scope, body_of, scope_of
 from helix.places import PIN, Place, Places
 
 # A node of a plan: the holders of the sub-plans around it, each with the part that holds it, and its own id.
@@ -23,17 +23,25 @@ Address = tuple[str, ...]
 def pinned(plan: LogicalPlan) -> LogicalPlan:
     """The plan with a label on each expression that may fail and has none, and one object for each operator."""
     labels: dict[Address, str] = {}
-    for address, scope, node, place in _placed(plan):
-        if not node.label and scope.fates.may_begin_in(node):
-            labels[address] = f"{PIN}{place.label}"
+    if _any_nameless(scope_of(plan)):
+        for address, scope, node, place in _placed(plan):
+            if not node.label and scope.fates.may_begin_in(node):
+                labels[address] = f"{PIN}{place.label}"
     return _relabelled(plan, labels)
+
+
+def _any_nameless(scope: Scope) -> bool:
+    """Whether an expression that may fail has no label of its own."""
+    return any(
+        isinstance(node, Apply | Render) and not node.label and scope.fates.may_begin_in(node) for node in scope.nodes
+    ) or any(_any_nameless(scope.inside(node, part, body)) for node in scope.nodes for part, body in bodies(node))
 
 
 def unpinned(plan: LogicalPlan) -> LogicalPlan:
     """The plan without those labels of `pinned` that say what the plan says by itself."""
-    pins = {address: node.label for address, _, node, _ in _placed(plan) if node.label.startswith(PIN)}
-    if not pins:
+    if not any(isinstance(node, Apply | Render) and node.label.startswith(PIN) for node in every_node(plan.sink)):
         return plan
+    pins = {address: node.label for address, _, node, _ in _placed(plan) if node.label.startswith(PIN)}
     bare = _named(_relabelled(plan, dict.fromkeys(pins, "")))
     needless = {address: "" for address, label in pins.items() if bare[address] == label}
     lighter = _relabelled(plan, needless)
@@ -49,7 +57,7 @@ def _named(plan: LogicalPlan) -> dict[Address, str]:
 def _placed(plan: LogicalPlan) -> Iterator[tuple[Address, Scope, Apply | Render, Place]]:
     """The expressions and templates of a plan, each with its scope and its place."""
     places = Places(plan.steps, [name for name, _ in plan.sink.columns])
-    yield from _in_scope(Scope((plan.sink,)), places, places.plan(plan.sink), (), ())
+    yield from _in_scope(scope_of(plan), places, places.plan(plan.sink), (), ())
 
 
 def _in_scope(
@@ -67,7 +75,7 @@ def _in_scope(
 
 
 def _relabelled(plan: LogicalPlan, labels: Mapping[Address, str]) -> LogicalPlan:
-    sink = _relabelled_scope(Scope((plan.sink,)), labels, ())[plan.sink.id]
+    sink = _relabelled_scope(scope_of(plan), labels, ())[plan.sink.id]
     assert isinstance(sink, Sink)
     return plan if sink is plan.sink else replace(plan, sink=sink)
 
@@ -84,6 +92,6 @@ def _relabelled_scope(scope: Scope, labels: Mapping[Address, str], around: Addre
         label = labels.get((*around, node.id))
         if label is not None:
             assert isinstance(fresh, Apply | Render)
-            fresh = replace(fresh, label=label)
+            fresh = relinked(fresh, {"label": label})
         done[node.id] = fresh
     return done

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
+from operator import is_
+from types import MappingProxyType
 from typing import Any
 
 from helix.expr import Arg
@@ -80,19 +82,85 @@ def rewrite_body(body: Body, change: Change) -> Body:
     return Body(parameters=body.parameters, results=results)
 
 
-def with_inputs(node: Node, done: Mapping[str, Node]) -> Node:
-    """The node reading the new versions of its inputs; the same node where they are the same."""
-    if all(done.get(read.id, read) is read for read in node.inputs):
-        return node
-    changed: dict[str, Any] = {}
-    for each in fields(node):
-        if each.name in UNHASHED:
-            continue
-        old = getattr(node, each.name)
-        new = _mapped(old, done)
-        if new is not old:
-            changed[each.name] = new
-    return replace(node, **changed) if changed else node
+def marked(plan: LogicalPlan, marks: Callable[[Node], Mapping[str, Any]]) -> LogicalPlan:
+    """The plan with fields of operators changed that hold no operators; `marks` gives those of one as it stands there.
+
+    The same plan comes back where there are none.
+    """
+    sink = _marked((plan.sink,), marks).get(plan.sink.id, plan.sink)
+    assert isinstance(sink, Sink)
+    return plan if sink is plan.sink else replace(plan, sink=sink)
+
+
+def _marked(roots: Iterable[Node], marks: Callable[[Node], Mapping[str, Any]]) -> dict[str, Node]:
+    """The new node for each node that the roots read and that is another now."""
+    done: dict[str, Node] = {}
+    seen: set[str] = set()
+    for root in roots:
+        for node in topological(root):
+            if node.id in seen:
+                continue
+            seen.add(node.id)
+            changed = dict(marks(node))
+            for part, body in bodies(node):
+                inner = _marked((value for _, value in body.results), marks)
+                if inner:
+                    results = tuple((name, _value(inner.get(value.id, value))) for name, value in body.results)
+                    changed[part] = Body(parameters=body.parameters, results=results)
+            fresh = with_inputs(node, done, changed)
+            if fresh is not node:
+                done[node.id] = fresh
+    return done
+
+
+def with_inputs(node: Node, done: Mapping[str, Node], others: Mapping[str, Any] = MappingProxyType({})) -> Node:
+    """The node reading the new versions of its inputs; the same node where they are the same.
+
+    `others` are fields to be changed too, by name.
+    """
+    inputs = tuple([done.get(read.id, read) for read in node.inputs])
+    if all(map(is_, inputs, node.inputs)):
+        return replace(node, **others) if others else node
+    changed: dict[str, Any] = dict(others)
+    for name in _holding(type(node)):
+        old = getattr(node, name)
+        fresh = _mapped(old, done)
+        if fresh is not old:
+            changed[name] = fresh
+    alike = not others and all(new.id == read.id for new, read in zip(inputs, node.inputs, strict=True))
+    made = relinked(node, changed) if alike else replace(node, **changed)
+    object.__setattr__(made, "_inputs", inputs)
+    return made
+
+
+def relinked(node: Node, changed: Mapping[str, Any]) -> Node:
+    """The operator with fields changed that leave it what it is: a label, or inputs that are equal by their ids."""
+    fresh: Node = object.__new__(type(node))
+    for name in _slots(type(node)):
+        object.__setattr__(fresh, name, changed[name] if name in changed else getattr(node, name))
+    object.__setattr__(fresh, "_inputs", None)
+    return fresh
+
+
+_SLOTS: dict[type, tuple[str, ...]] = {}
+_HOLDING: dict[type, tuple[str, ...]] = {}
+_HELD = ("Node", "Relation", "Value", "PromptPart", "Truncate")
+
+
+def _slots(kind: type[Node]) -> tuple[str, ...]:
+    known = _SLOTS.get(kind)
+    if known is None:
+        known = _SLOTS[kind] = tuple(each.name for each in fields(kind))
+    return known
+
+
+def _holding(kind: type[Node]) -> tuple[str, ...]:
+    """The fields that may hold operators, by what they are declared to hold."""
+    known = _HOLDING.get(kind)
+    if known is None:
+        named = (each for each in fields(kind) if any(name in str(each.type) for name in _HELD))
+        known = _HOLDING[kind] = tuple(each.name for each in named if each.name not in UNHASHED)
+    return known
 
 
 def with_bodies(node: Node, change: Callable[[Body], Body]) -> Node:

@@ -65,7 +65,8 @@ class Rule:
     """A rule as the driver knows it.
 
     `lossy` rules may change an answer and run only where they are asked for by name. `fewer_calls` and `fewer_tokens`
-    are claims that the tests hold a rule to: it never makes more calls, never more prompt tokens.
+    are claims that the tests hold a rule to: it never makes more calls, never more prompt tokens. `marks` rules only
+    mark operators for the run: no other rule finds more to do after them.
     """
 
     name: str
@@ -74,18 +75,27 @@ class Rule:
     lossy: bool = False
     fewer_calls: bool = True
     fewer_tokens: bool = True
+    marks: bool = False
 
 
-_TRAITS: dict[RuleFunction, tuple[bool, bool, bool]] = {}
+@dataclass(frozen=True, slots=True)
+class _Claims:
+    lossy: bool = False
+    fewer_calls: bool = True
+    fewer_tokens: bool = True
+    marks: bool = False
+
+
+_CLAIMS: dict[RuleFunction, _Claims] = {}
 
 
 def rule(
-    *, lossy: bool = False, fewer_calls: bool = True, fewer_tokens: bool = True
+    *, lossy: bool = False, fewer_calls: bool = True, fewer_tokens: bool = True, marks: bool = False
 ) -> Callable[[_Function], _Function]:
     """Marks a function as a rule and states what it claims."""
 
     def mark(function: _Function) -> _Function:
-        _TRAITS[function] = (lossy, fewer_calls, fewer_tokens)
+        _CLAIMS[function] = _Claims(lossy, fewer_calls, fewer_tokens, marks)
         return function
 
     return mark
@@ -93,7 +103,14 @@ def rule(
 
 def describe(function: RuleFunction) -> Rule:
     """The rule that a function is: its name, and its law from the first line of its docstring."""
-    lossy, fewer_calls, fewer_tokens = _TRAITS.get(function, (False, True, True))
+    claims = _CLAIMS.get(function, _Claims())
     law = (function.__doc__ or "").strip().partition("\n")[0]
-    name = function.__name__
-    return Rule(name=name, apply=function, law=law, lossy=lossy, fewer_calls=fewer_calls, fewer_tokens=fewer_tokens)
+    return Rule(
+        name=function.__name__,
+        apply=function,
+        law=law,
+        lossy=claims.lossy,
+        fewer_calls=claims.fewer_calls,
+        fewer_tokens=claims.fewer_tokens,
+        marks=claims.marks,
+    )

@@ -6,7 +6,8 @@ notice since they have failed by then (`ambient`), and whether its failure alway
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
@@ -34,6 +35,7 @@ from helix.logical import (
     Unnest,
     Value,
     bodies,
+    body_nodes,
     readable,
     topological,
 )
@@ -62,6 +64,7 @@ class Scope:
     _ambient: dict[str, int] | None = None
     _cones: tuple[dict[str, int], dict[str, int]] | None = None
     _steps: dict[str, str] | None = None
+    _kinds: frozenset[type[Node]] | None = None
 
     def __post_init__(self) -> None:
         found: dict[str, Node] = {}
@@ -87,6 +90,14 @@ class Scope:
                 for read in dict.fromkeys(node.inputs):
                     self._readers.setdefault(read.id, []).append(node)
         return self._readers
+
+    def holds(self, *kinds: type[Node]) -> bool:
+        """Whether there is an operator of these kinds here or in a sub-plan."""
+        if self._kinds is None:
+            self._kinds = frozenset(map(type, self.nodes)).union(
+                *(map(type, _every(body)) for node in self.nodes for _, body in bodies(node))
+            )
+        return not self._kinds.isdisjoint(kinds)
 
     def claim(self, steps: Collection[str], owner: str) -> bool:
         """Takes names for steps that are to come into this scope; False where one of them has another owner already."""
@@ -207,17 +218,45 @@ def _tolerated(node: Node, own: int, fates: Fates) -> list[tuple[Node, int]]:
     return [(read, 0) for read in node.inputs]
 
 
+class _Latest(threading.local):
+    """The plan that was asked for last, with its scope."""
+
+    sink: Node | None = None
+    scope: Scope | None = None
+
+
+_LATEST = _Latest()
+
+
+def scope_of(plan: LogicalPlan) -> Scope:
+    """The scope of a plan. The rules look at one plan after the other: what one of them found out serves the next."""
+    if _LATEST.scope is None or _LATEST.sink is not plan.sink:
+        _LATEST.sink, _LATEST.scope = plan.sink, Scope((plan.sink,))
+    # What one rule has claimed is free for the next: its plan may not have been taken.
+    _LATEST.scope._steps = None
+    return _LATEST.scope
+
+
+def _every(body: Body) -> Iterator[Node]:
+    for node in body_nodes(body):
+        yield node
+        for _, held in bodies(node):
+            yield from _every(held)
+
+
 # --- changing scope by scope --------------------------------------------------------------------------------------
 
 
-def rewrite_scopes(plan: LogicalPlan, change: Change) -> LogicalPlan:
+def rewrite_scopes(plan: LogicalPlan, change: Change, *kinds: type[Node]) -> LogicalPlan:
     """The plan with `change(scope, old, new)` applied to each node, inputs first and sub-plans before their holder.
 
     `old` is the node as it stands in the plan, which the scope knows, `new` the same node over its changed inputs. A
     step that acts on the world stays, also where the change has left nobody who reads it. The same plan comes back
-    where nothing changed.
+    where nothing changed. `kinds` are those without which there is nothing to change.
     """
-    scope = Scope((plan.sink,))
+    scope = scope_of(plan)
+    if kinds and not scope.holds(*kinds):
+        return plan
     done = rewritten(scope, change)
     sink = done.get(plan.sink.id, plan.sink)
     assert isinstance(sink, Sink)
@@ -330,7 +369,7 @@ def _lost(scope: Scope, roots: Sequence[Node], done: Mapping[str, Node]) -> list
 
 def blurred(plan: LogicalPlan) -> bool:
     """Whether values of two names have become one that can fail: one of their errors would have the wrong name."""
-    return is_blurred(Scope((plan.sink,)))
+    return is_blurred(scope_of(plan))
 
 
 def is_blurred(scope: Scope) -> bool:

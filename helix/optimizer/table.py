@@ -19,7 +19,7 @@ from helix.logical import (
 )
 from helix.optimizer.fallible import Fates
 from helix.optimizer.rewrite import with_inputs
-from helix.optimizer.scopes import Scope, certainly_read, settled
+from helix.optimizer.scopes import certainly_read, scope_of, settled
 from helix.traits import traits
 
 
@@ -28,7 +28,7 @@ class Chain:
 
     def __init__(self, plan: LogicalPlan) -> None:
         self.plan = plan
-        self.scope = Scope((plan.sink,))
+        self.scope = scope_of(plan)
         self.relations = spine(plan.sink.rows)
         self._place = {relation.id: level for level, relation in enumerate(self.relations)}
         self._levels: dict[str, int] = {}

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from helix.logical import Const, Invoke, LogicalPlan, Node, every_node
+from helix.logical import Const, Invoke, LogicalPlan, Node
 from helix.optimizer.rewrite import rewrite
 from helix.optimizer.rule import RuleContext, rule
+from helix.optimizer.scopes import scope_of
 from helix.sql_lookup import lookup_of
 
 # How many keys one query is given: SQLite of any age takes as many parameters, and no call waits long for the others.
 KEYS = 64
 
 
-@rule()
+@rule(marks=True)
 def batch_point_lookups(plan: LogicalPlan, context: RuleContext) -> LogicalPlan:
     """WHERE key = a, WHERE key = b, ... is WHERE key IN (a, b, ...).
 
@@ -33,8 +34,7 @@ def batch_point_lookups(plan: LogicalPlan, context: RuleContext) -> LogicalPlan:
       Invoke sold get(c) from=sql:sqlite:a.db effects=read query="SELECT id FROM sold WHERE who = :c" batch=64 -> table
       Scan c: text
     """
-    asked = any(isinstance(node, Invoke) and node.tool.query is not None for node in every_node(plan.sink))
-    return rewrite(plan, _batched) if asked else plan
+    return rewrite(plan, _batched) if scope_of(plan).holds(Invoke) else plan
 
 
 def _batched(node: Node) -> Node:

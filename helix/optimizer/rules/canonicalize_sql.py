@@ -6,9 +6,10 @@ import json
 from dataclasses import replace
 
 from helix.canonical import canonical_text
-from helix.logical import Const, Invoke, LogicalPlan, Node, Render, Value, every_node
+from helix.logical import Const, Invoke, LogicalPlan, Node, Render, Value
 from helix.optimizer.rewrite import rewrite
 from helix.optimizer.rule import RuleContext, rule
+from helix.optimizer.scopes import scope_of
 from helix.sql_normal import normal_query
 from helix.template import Text
 from helix.types import TEXT
@@ -34,8 +35,7 @@ def canonicalize_sql(plan: LogicalPlan, context: RuleContext) -> LogicalPlan:
       Invoke a ask(id) from=sql:sqlite:a.db effects=read query="SELECT sum FROM orders AS o WHERE o.id = :id" -> table
       Scan id: text
     """
-    asked = any(isinstance(node, Invoke) and node.tool.origin == "sql" for node in every_node(plan.sink))
-    return rewrite(plan, _canonical) if asked else plan
+    return rewrite(plan, _canonical) if scope_of(plan).holds(Invoke) else plan
 
 
 def _canonical(node: Node) -> Node:

@@ -22,7 +22,7 @@ from helix.logical import (
 from helix.optimizer.lifting import given
 from helix.optimizer.rewrite import over_parameters, trim, with_inputs
 from helix.optimizer.rule import RuleContext, rule
-from helix.optimizer.scopes import Scope, acts, body_of, matched, settled
+from helix.optimizer.scopes import Scope, acts, body_of, matched, scope_of, settled
 
 
 @rule()
@@ -44,7 +44,7 @@ def drop_dead_steps(plan: LogicalPlan, context: RuleContext) -> LogicalPlan:
         user "{text}"
       Scan text: text
     """
-    scope = Scope((plan.sink,))
+    scope = scope_of(plan)
     live = replace(plan.sink, also=())
     done = _alive(scope, _wanted(scope, live.inputs))
     sink = done.get(plan.sink.id, plan.sink)

@@ -40,7 +40,7 @@ def fold_constants(plan: LogicalPlan, context: RuleContext) -> LogicalPlan:
         user "{text}"
       Scan text: text
     """
-    return rewrite_scopes(plan, _fold)
+    return rewrite_scopes(plan, _fold, Apply, Const)
 
 
 def _fold(scope: Scope, old: Node, node: Node) -> Node:

@@ -9,7 +9,7 @@ from helix.expr import Arg, Binary, Expr, transform, walk
 from helix.logical import Apply, Filter, LogicalPlan, Node, Value
 from helix.optimizer.conditions import runs_of_filters
 from helix.optimizer.rule import RuleContext, rule
-from helix.optimizer.scopes import Scope, rewrite_scopes
+from helix.optimizer.scopes import Scope, rewrite_scopes, scope_of
 from helix.optimizer.table import Chain
 from helix.types import BOOL, join
 
@@ -33,6 +33,8 @@ def fuse_filters(plan: LogicalPlan, context: RuleContext) -> LogicalPlan:
       Filter when n > 3 and text != "x"
         Scan text: text, n: int
     """
+    if not scope_of(plan).holds(Filter):
+        return plan
     chain = Chain(plan)
     tops: dict[str, list[Filter]] = {}
     for run in runs_of_filters(chain):

@@ -53,7 +53,7 @@ def hoist_invariants(plan: LogicalPlan, context: RuleContext) -> LogicalPlan:
         user "Rules for {text}"
       Scan text: text
     """
-    return rewrite_scopes(plan, _hoist)
+    return rewrite_scopes(plan, _hoist, Map, Repeat)
 
 
 def _hoist(scope: Scope, old: Node, node: Node) -> Node:

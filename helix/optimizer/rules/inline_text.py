@@ -83,10 +83,18 @@ def _inlined_apply(scope: Scope, old: Node, node: Apply) -> Value:
 
 
 def _inlined_render(scope: Scope, old: Node, node: Render) -> Render:
+    if not any(isinstance(arg, Apply | Render) for arg in node.args) and all(
+        isinstance(expr, Arg) for expr in node.template.expressions
+    ):
+        # Nothing to put in, nor to take apart.
+        return node
     for taking in (True, False):
         inner = Inliner(scope.fates, _private(scope, old, node), taking=taking)
         segments = inner.segments(node.template.segments, node.args)
-        made = replace(node, template=template(*segments, span=node.template.span), args=tuple(inner.args))
+        shown = template(*segments, span=node.template.span)
+        if shown == node.template and tuple(inner.args) == node.args:
+            break
+        made = replace(node, template=shown, args=tuple(inner.args))
         if made.id == node.id or len(segments) > MOST_SEGMENTS:
             break
         if all(map(_small, made.template.expressions)) and _same_fate(scope, old, node, made):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
 
 from helix.logical import (
     Generate,
@@ -17,12 +17,11 @@ from helix.logical import (
     Unnest,
     bodies,
     body_nodes,
-    every_node,
     spine,
-    topological,
 )
-from helix.optimizer.rewrite import rewrite
+from helix.optimizer.rewrite import marked
 from helix.optimizer.rule import RuleContext, rule
+from helix.optimizer.scopes import scope_of
 from helix.optimizer.tokens import estimated_tokens
 from helix.prefixes import static_prefix
 
@@ -32,7 +31,7 @@ SHORTEST = 256
 COMPARED = 4 * SHORTEST
 
 
-@rule()
+@rule(marks=True)
 def insert_warmups(plan: LogicalPlan, context: RuleContext) -> LogicalPlan:
     """Calls that begin alike: first one of them, then all others.
 
@@ -53,26 +52,19 @@ def insert_warmups(plan: LogicalPlan, context: RuleContext) -> LogicalPlan:
         user "{text}"
       Scan text: text
     """
-    if all(node.lead or _is_short(node) for node in every_node(plan.sink) if isinstance(node, Generate)):
-        return plan
     rows = spine(plan.sink.rows)
     if any(isinstance(each, Limit) for each in rows):
         return plan
     many = context.stats is None or context.stats.rows > 1 or any(isinstance(each, Unnest) for each in rows)
-    steps = tuple(_steps(topological(plan.sink), many))
+    steps = tuple(_steps(scope_of(plan).nodes, many, set()))
     alike = Counter(step.alike for step in steps)
-    leading = {step.key for step in steps if step.is_long and (step.many or alike[step.alike] > 1)}
-
-    def change(node: Node) -> Node:
-        if isinstance(node, Generate) and not node.lead and (node.step, static_prefix(node)) in leading:
-            return replace(node, lead=True)
-        return node
-
-    return rewrite(plan, change) if leading else plan
-
-
-def _is_short(step: Generate) -> bool:
-    return estimated_tokens(static_prefix(step)) < SHORTEST
+    long = {prefix for prefix in {step.prefix for step in steps} if estimated_tokens(prefix) >= SHORTEST}
+    leading = {
+        step.node.id
+        for step in steps
+        if not step.node.lead and step.prefix in long and (step.many or alike[step.alike] > 1)
+    }
+    return marked(plan, lambda node: {"lead": True} if node.id in leading else {}) if leading else plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,32 +76,26 @@ class _Step:
     many: bool
 
     @property
-    def is_long(self) -> bool:
-        """Whether the beginning is worth waiting for."""
-        return estimated_tokens(self.prefix) >= SHORTEST
-
-    @property
-    def key(self) -> tuple[str, str]:
-        """What tells the step from others: it stays when steps that it reads are changed."""
-        return self.node.step, self.prefix
-
-    @property
     def alike(self) -> tuple[str | None, str | None, str]:
         """What steps have in common that share a cached beginning."""
         return self.node.model.engine, self.node.model.name, self.prefix[:COMPARED]
 
 
-def _steps(nodes: Iterable[Node], many: bool) -> Iterator[_Step]:
-    """The llm steps among nodes and inside their sub-plans. `many`: they run several times."""
+def _steps(nodes: Iterable[Node], many: bool, varying: set[str]) -> Iterator[_Step]:
+    """The llm steps among nodes, inputs first, and inside their sub-plans. `many`: they run several times.
+
+    `varying` takes up the nodes whose values differ from row to row, or may.
+    """
     for node in nodes:
+        if isinstance(node, Project | Generate | Invoke | Map) or any(read.id in varying for read in node.inputs):
+            varying.add(node.id)
         if isinstance(node, Generate):
-            yield _Step(node, static_prefix(node), _calls_many(node, many))
+            yield _Step(node, static_prefix(node), _calls_many(node, many, varying))
         for _, body in bodies(node):
-            yield from _steps(body_nodes(body), many or isinstance(node, Map))
+            yield from _steps(body_nodes(body), many or isinstance(node, Map), varying)
 
 
-def _calls_many(node: Generate, many: bool) -> bool:
+def _calls_many(node: Generate, many: bool, varying: Collection[str]) -> bool:
     """Whether a step makes several calls: with a prompt that no row changes, equal ones are one."""
-    contents = [content for part in node.prompt for content in part.content]
-    varies = any(isinstance(read, Project | Generate | Invoke | Map) for each in contents for read in topological(each))
+    varies = any(content.id in varying for part in node.prompt for content in part.content)
     return node.sample > 1 or (many and (varies or not (node.deterministic and node.cache)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from helix.logical import (
@@ -28,7 +28,7 @@ from helix.logical import (
 )
 from helix.optimizer.rewrite import with_inputs
 from helix.optimizer.rule import RuleContext, rule
-from helix.optimizer.scopes import Scope, body_of
+from helix.optimizer.scopes import Scope, body_of, scope_of
 from helix.optimizer.signature import output_names, output_place, signature
 from helix.places import PIN, Order, Places
 from helix.traits import traits
@@ -57,7 +57,7 @@ def merge_equal_steps(plan: LogicalPlan, context: RuleContext) -> LogicalPlan:
       Scan text: text
     """
     try:
-        sink = _Merger(Scope((plan.sink,)), Places(plan.steps)).merged()[plan.sink.id]
+        sink = _Merger(scope_of(plan), Places(plan.steps)).merged()[plan.sink.id]
     except _Blurred:
         return plan
     assert isinstance(sink, Sink)
@@ -81,6 +81,23 @@ class _Class:
     made: Node | None = None
 
 
+@dataclass(slots=True, eq=False)
+class _Reading:
+    """The steps that read the same, in classes of equal ones. One alone is compared with nothing."""
+
+    first: Node
+    alone: list[_Class] = field(default_factory=list)
+    by_signature: dict[str, list[_Class]] | None = None
+
+    def equal_to(self, node: Node) -> list[_Class]:
+        """The classes of the steps that are equal to one."""
+        if node is self.first:
+            return self.alone
+        if self.by_signature is None:
+            self.by_signature = {signature(self.first): self.alone}
+        return self.by_signature.setdefault(signature(node), [])
+
+
 class _Merger:
     """Merges the equal steps of one scope, and those of the sub-plans below it each within itself."""
 
@@ -91,6 +108,7 @@ class _Merger:
         self._classes: dict[str, _Class] = {}
         self._bodies: dict[tuple[str, str], Body] = {}
         self._outputs: dict[tuple[str, int], Project] = {}
+        self._reading: dict[tuple[str, ...], _Reading] = {}
 
     def merged(self) -> dict[str, Node]:
         """The new node for each node of the scope."""
@@ -106,16 +124,17 @@ class _Merger:
     # --- which are equal ---
 
     def _classify(self) -> None:
-        by_signature: dict[str, list[_Class]] = {}
+        by_id: dict[str, list[_Class]] = {}
         for node in self._scope.nodes:
             alike = self._with_bodies(with_inputs(node, self._alike), node)
             if isinstance(node, Project) and isinstance(node.source, Choose | Repeat):
                 alike = self._named_like_first(node, node.source, alike)
             self._alike[node.id] = alike
             if isinstance(node, Apply | Render):
-                self._note_value(node, alike, by_signature)
+                self._note_value(node, alike, by_id)
             elif isinstance(node, Step) and _mergeable(node):
-                self._note_step(node, alike, by_signature)
+                assert isinstance(alike, Step)
+                self._note_step(node, alike)
 
     def _note_value(self, node: Apply | Render, alike: Node, known: dict[str, list[_Class]]) -> None:
         """Values that are equal now become one: where they can fail, the first one's name must be right."""
@@ -129,8 +148,11 @@ class _Merger:
         ):
             raise _Blurred
 
-    def _note_step(self, node: Step, alike: Node, known: dict[str, list[_Class]]) -> None:
-        same = known.setdefault(signature(alike), [])
+    def _note_step(self, node: Step, alike: Step) -> None:
+        read = (type(alike).__name__, *(each.id for each in alike.inputs if each != alike.rows))
+        if read not in self._reading:
+            self._reading[read] = _Reading(alike)
+        same = self._reading[read].equal_to(alike)
         for group in same:
             if self._joins(group, node):
                 self._alike[node.id] = self._alike[group.members[0].id]

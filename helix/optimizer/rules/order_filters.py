@@ -7,6 +7,7 @@ from math import inf
 from helix.logical import Filter, LogicalPlan
 from helix.optimizer.conditions import cost_of, kept_by, runs_of_filters
 from helix.optimizer.rule import RuleContext, rule
+from helix.optimizer.scopes import scope_of
 from helix.optimizer.table import Chain
 
 
@@ -30,6 +31,8 @@ def order_filters(plan: LogicalPlan, context: RuleContext) -> LogicalPlan:
         Filter when lang == "th"
           Scan text: text, lang: text
     """
+    if not scope_of(plan).holds(Filter):
+        return plan
     chain = Chain(plan)
     order = list(range(len(chain.relations)))
     for run in runs_of_filters(chain):

@@ -15,7 +15,7 @@ from helix.traits import traits
 WORTH = 0.05
 
 
-@rule()
+@rule(marks=True)
 def order_rows(plan: LogicalPlan, context: RuleContext) -> LogicalPlan:
     """f(rows) is f(sorted rows), put back in their order.
 

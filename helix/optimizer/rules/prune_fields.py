@@ -24,7 +24,7 @@ from helix.optimizer.fallible import Fates
 from helix.optimizer.field_uses import Kind, inside_kinds, uses_of
 from helix.optimizer.rewrite import with_inputs
 from helix.optimizer.rule import RuleContext, rule
-from helix.optimizer.scopes import Scope, settled
+from helix.optimizer.scopes import Scope, scope_of, settled
 from helix.types import ListOf, Record, Type
 
 
@@ -49,7 +49,9 @@ def prune_fields(plan: LogicalPlan, context: RuleContext) -> LogicalPlan:
       GroupReduce by product rows text
         Scan product: text, text: text, note: text
     """
-    scope = Scope((plan.sink,))
+    scope = scope_of(plan)
+    if not scope.holds(GroupReduce):
+        return plan
     for node in scope.nodes:
         if isinstance(node, GroupReduce):
             uses = uses_of(node, scope.nodes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from helix.logical import Filter, LogicalPlan, Sort, Unnest
 from helix.optimizer.rule import RuleContext, rule
+from helix.optimizer.scopes import scope_of
 from helix.optimizer.table import Chain, may_move
 from helix.types import ListOf, Table, required
 
@@ -32,6 +33,8 @@ def push_down_filters(plan: LogicalPlan, context: RuleContext) -> LogicalPlan:
         Filter when lang == "th"
           Scan text: text, lang: text
     """
+    if not scope_of(plan).holds(Filter):
+        return plan
     moved = _moved(plan)
     return Chain(moved).lifted(Filter)
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from helix.logical import Limit, LogicalPlan, Node
 from helix.optimizer.rule import RuleContext, rule
-from helix.optimizer.scopes import Scope, rewrite_scopes
+from helix.optimizer.scopes import Scope, rewrite_scopes, scope_of
 from helix.optimizer.table import Chain
 
 
@@ -34,7 +34,7 @@ def push_down_limits(plan: LogicalPlan, context: RuleContext) -> LogicalPlan:
         Sort by score desc
           Scan text: text, score: int
     """
-    return Chain(_merged(plan)).lifted(Limit)
+    return Chain(_merged(plan)).lifted(Limit) if scope_of(plan).holds(Limit) else plan
 
 
 def _merged(plan: LogicalPlan) -> LogicalPlan:

@@ -43,7 +43,7 @@ def simplify_branches(plan: LogicalPlan, context: RuleContext) -> LogicalPlan:
         otherwise -> reply="later", note=null
       Scan text: text, urgent: bool
     """
-    return rewrite_scopes(plan, _simplify)
+    return rewrite_scopes(plan, _simplify, Choose)
 
 
 def _simplify(scope: Scope, old: Node, node: Node) -> Node:

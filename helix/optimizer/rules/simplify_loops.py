@@ -44,7 +44,7 @@ def simplify_loops(plan: LogicalPlan, context: RuleContext) -> LogicalPlan:
         user "{text}"
       Scan text: text
     """
-    return rewrite_scopes(plan, _simplify)
+    return rewrite_scopes(plan, _simplify, Repeat)
 
 
 def _simplify(scope: Scope, old: Node, node: Node) -> Node:

@@ -41,7 +41,7 @@ def start_certain_tools_early(plan: LogicalPlan, context: RuleContext) -> Logica
       Invoke found find(key) from=python:lib:find effects=read
       Scan text: text, key: text
     """
-    return rewrite_scopes(plan, _start)
+    return rewrite_scopes(plan, _start, Choose)
 
 
 def _start(scope: Scope, old: Node, node: Node) -> Node:

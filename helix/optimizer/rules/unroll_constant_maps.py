@@ -49,7 +49,7 @@ def unroll_constant_maps(plan: LogicalPlan, context: RuleContext) -> LogicalPlan
         user "{text}"
       Scan text: text
     """
-    return rewrite_scopes(plan, _unroll)
+    return rewrite_scopes(plan, _unroll, Map)
 
 
 def _unroll(scope: Scope, old: Node, node: Node) -> Node:
