@@ -167,6 +167,10 @@ class Dispatcher:
         self._sizes[lane] = size
         self._queues[lane] = (queue, warm)
 
+    def slots(self, lane: str) -> int:
+        """How many calls of a lane are made at once."""
+        return self._sizes.get(lane, self._sizes[""])
+
     def row_ended(self, instance: object) -> None:
         """Tells the queues that no call of a row will come any more."""
         for queue, _ in self._queues.values():
@@ -234,8 +238,7 @@ class Dispatcher:
             queue, warm = self._queues.get(name) or (OrderedQueue(), None)
             lane = self._lanes[name] = Lane(queue, warm)
             loop = asyncio.get_running_loop()
-            count = self._sizes.get(name, self._sizes[""])
-            lane.workers = [loop.create_task(self._work(lane)) for _ in range(count)]
+            lane.workers = [loop.create_task(self._work(lane)) for _ in range(self.slots(name))]
         return lane
 
     async def _work(self, lane: Lane) -> None:
@@ -295,7 +298,7 @@ class Dispatcher:
             return
         self.in_flight += 1
         if self.recorder is not None:
-            call.record = self.recorder.begin()
+            call.record = self.recorder.begin(getattr(lane.queue, "locked", None))
         try:
             outcome = await call.make(call)
             if self._known is not None:

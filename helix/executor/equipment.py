@@ -143,6 +143,12 @@ class Equipment:
         engine = self._engines[node.model.engine]
         return self._known.llm(node, prompt, engine, self._capabilities[id(engine)], merge=self._settings.merge)
 
+    @property
+    def engines(self) -> tuple[tuple[Engine, Capabilities], ...]:
+        """The engines that are open, with what they can do."""
+        engines = {id(engine): engine for engine in self._engines.values()}
+        return tuple((engine, self._capabilities[key]) for key, engine in engines.items() if key in self._capabilities)
+
     async def close(self) -> None:
         """Closes engines and tools; safe to call at any time."""
         for tool in self._tools.values():

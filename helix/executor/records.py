@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 MOST_PROMPTS = 5_000
 MOST_CHARACTERS = 64_000_000
 TOOL_LANE = "tools"
+FULL = 0.8
 _OUTCOMES: tuple[CallOutcome, ...] = ("made", "failed", "merged", "fetched")
 _UNTOLD = -1
 
@@ -70,13 +71,15 @@ class OpenRecord:
 class Recorder:
     """The records of a run, in the order in which calls ended.
 
-    `prompts` are the first ones that were answered, for their texts; `replies` counts all.
+    `prompts` are the first ones that were answered, for their texts; `replies` counts all. `full` is the first and the
+    last time that the KV cache was locked to .8 of its size.
     """
 
     def __init__(self, *, most_prompts: int = MOST_PROMPTS, most_characters: int = MOST_CHARACTERS) -> None:
         self.began = monotonic()
         self.prompts: list[SentPrompt] = []
         self.replies = 0
+        self.full: tuple[float, float] | None = None
         self._room = most_characters
         self._most = most_prompts
         self._texts: dict[str, str] = {}
@@ -91,9 +94,12 @@ class Recorder:
     def __len__(self) -> int:
         return len(self._step)
 
-    def begin(self) -> OpenRecord:
-        """Opens the record of a call that is let go now."""
-        return OpenRecord(self)
+    def begin(self, locked: float | None = None) -> OpenRecord:
+        """Opens the record of a call that is let go now. `locked` is the share of the KV cache that is in use."""
+        record = OpenRecord(self)
+        if locked is not None and locked >= FULL:
+            self.full = (record.released if self.full is None else self.full[0], record.released)
+        return record
 
     def end(self, call: Call, outcome: Outcome) -> None:
         """Closes the record of a call, or notes one that was not made since its outcome was there."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from helix.executor.boundaries import Boundary, boundary_after, cut_failures
 from helix.executor.compile import Compiler
+from helix.executor.engines.base import Capabilities, Engine
 from helix.executor.equipment import Equipment, OpenEngine
 from helix.executor.frame import Dataflow
 from helix.executor.limits import Limits
@@ -259,6 +260,15 @@ class Run:
     def in_flight(self) -> int:
         """How many calls are being made right now."""
         return self._dispatcher.in_flight
+
+    @property
+    def engines(self) -> tuple[tuple[Engine, Capabilities], ...]:
+        """The engines of the run, while they are open, with what they can do."""
+        return self._equipment.engines
+
+    def slots(self, lane: str) -> int:
+        """How many calls of a lane are made at once."""
+        return self._dispatcher.slots(lane)
 
     def interrupt(self) -> None:
         """Makes no further call and lets those in flight finish."""

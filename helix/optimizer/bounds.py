@@ -67,7 +67,10 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredCall:
-    """An llm call that was made. `step` as reports name it, `messages` as they were sent, tokens where told."""
+    """An llm call that was made. `step` as reports name it, `messages` as they were sent, tokens where told.
+
+    `prompt_ids` are the tokens of the whole prompt as the engine makes them, chat template included, where it tells.
+    """
 
     row: int
     step: str
@@ -75,6 +78,7 @@ class MeasuredCall:
     output: str
     prompt_tokens: int | None = None
     output_tokens: int | None = None
+    prompt_ids: array[int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +143,11 @@ def measured_bounds(
     trie = TokenTrie()
     scale = scale_of(tokenizer, (text for call in calls for _, text in call.messages))
     handles = [
-        trie.insert(prompt_tokens(call.messages, tokenizer), text_tokens(call.output, tokenizer)) for call in calls
+        trie.insert(
+            prompt_tokens(call.messages, tokenizer) if call.prompt_ids is None else call.prompt_ids,
+            text_tokens(call.output, tokenizer),
+        )
+        for call in calls
     ]
     outputs = [
         float(tokenizer.count(call.output) if call.output_tokens is None else call.output_tokens) for call in calls

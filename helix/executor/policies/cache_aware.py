@@ -86,6 +86,13 @@ class CacheAwareQueue:
         for rank in self._ranks:
             rank.resize(PER_TOKEN)
 
+    @property
+    def locked(self) -> float | None:
+        """The share of the caches that is in use by calls, their replies as expected; None where sizes are unknown."""
+        sizes = [rank.cache.capacity for rank in self._ranks]
+        total = sum(size for size in sizes if size is not None)
+        return sum(rank.cache.pinned + rank.reserved for rank in self._ranks) / total if total else None
+
     # --- calls in ---
 
     def put(self, call: Call) -> None:

@@ -206,6 +206,13 @@ class SGLangEngine:
         except (KeyError, TypeError, ValueError):
             raise EngineError(f"{self.name} gave no tokens", retryable=True) from None
 
+    async def tokenize_prompt(self, messages: Sequence[Message]) -> list[int]:
+        """A prompt's tokens, chat template included; only where `counts_tokens` is set."""
+        try:
+            return await chat_tokens(messages, self._asking(self._somewhere()))
+        except (KeyError, TypeError, ValueError):
+            raise EngineError(f"{self.name} gave no tokens", retryable=True) from None
+
     async def tokenize(self, text: str) -> list[int]:
         """A text's tokens, without those of the chat template; only where `counts_tokens` is set."""
         try:
