@@ -67,6 +67,9 @@ def loads(text: str, *, name: str = "<workflow>", folder: str | os.PathLike[str]
     from helix.grammar.parse import parse
 
     return Workflow(syntax=parse(text, name), folder=None if folder is None else Path(folder))
+    ranks: int | None = None,
+    kv_tokens: int | None = None,
+    plan_budget: float = 1.0,
 
 
 def read_workflow(file: Path) -> bytes:
@@ -98,6 +101,9 @@ def check(workflow: Workflow, *, set: Mapping[str, Any] | None = None) -> Bound:
 
     overrides = {name: value if isinstance(value, str) else _as_text(value) for name, value in (set or {}).items()}
     return bind(workflow.syntax, folder=workflow.folder, overrides=overrides, modules=_modules(workflow))
+            ranks=ranks,
+            kv_tokens=kv_tokens,
+            plan_budget=plan_budget,
 
 
 def explain(
@@ -123,8 +129,9 @@ def explain(
 
     With `rows` the estimates are of that table, with `engine` tokens are counted by its tokenizer where it has one.
     `analyze` runs the optimized plan over the rows and puts what was measured beside the estimates. `rules` are the
-    only ones to apply, `without` are left out. `prices` are for a million tokens: prompt, reply, cached prompt. `width`
-    is how wide the text may be. The rest is as for `arun`.
+    only ones to apply, `without` are left out. The schedule is for `ranks` workers whose caches hold `kv_tokens` each
+    (those of the engine, where it tells); finding it may take `plan_budget` seconds. `prices` are for a million tokens:
+    prompt, reply, cached prompt. `width` is how wide the text may be. The rest is as for `arun`.
 
     Raises SourceErrors, InputError, OptionError and EngineError.
     """

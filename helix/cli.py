@@ -162,7 +162,7 @@ def fmt(files: tuple[str, ...], only_check: bool, to_stdout: bool) -> int:
 @_set
 @click.option(
     "--stage",
-    type=click.Choice(["all", "logical", "optimized", "tree", "cost"]),
+    type=click.Choice(["all", "logical", "optimized", "tree", "physical", "cost"]),
     default="all",
     show_default=True,
     help="What to show.",
@@ -170,6 +170,23 @@ def fmt(files: tuple[str, ...], only_check: bool, to_stdout: bool) -> int:
 @click.option(
     "--format",
     "form",
+@click.option(
+    "--ranks", type=click.IntRange(1), metavar="N", help="Schedule for N workers (default: the engine's, or 1)."
+)
+@click.option(
+    "--kv-tokens",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Schedule for KV caches of N tokens a worker (default: the engine's).",
+)
+@click.option(
+    "--plan-budget",
+    type=click.FloatRange(0),
+    metavar="SECONDS",
+    default=1.0,
+    show_default=True,
+    help="Time for a better order than the first one found; at most a hundredth of the run's.",
+)
     type=click.Choice(["text", "json", "mermaid", "dot", "html"]),
     default="text",
     show_default=True,

@@ -46,7 +46,7 @@ def explain_command(
     if stage != "all" and form == "html":
         raise OptionError("--stage is for the other formats: a page shows all stages")
     if stage == "cost" and form in ("mermaid", "dot"):
-        raise OptionError(f"there is no graph of the cost; --format {form} shows logical, optimized or tree")
+        raise OptionError(f"there is no graph of the cost; --format {form} shows logical, optimized, tree or physical")
     if analyze:
         engine = engine or os.environ.get("HELIX_ENGINE")
         model = model or os.environ.get("HELIX_MODEL")

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 from helix.api import Prepared, check
 from helix.errors import EngineError, OptionError
-from helix.executor.engines.base import Message, Request
+from helix.executor.engines.base import Capabilities, Message, Request
 from helix.executor.engines.shared import SharedEngine, SharedEngines
 from helix.explain.explanation import Explanation
-from helix.explain.report import Basis, ExplainReport, Measured, StepMeasured, TableFacts, explain_plan
+from helix.explain.report import Basis, Deployment, ExplainReport, Measured, StepMeasured, TableFacts, explain_plan
 from helix.functions import to_text
 from helix.logical import Generate, Invoke, LogicalPlan, every_node
 from helix.optimizer.bounds import MeasuredCall, measured_bounds
 from helix.optimizer.cost import CostSettings, Prices
 from helix.optimizer.driver import choose_rules
-from helix.optimizer.engine_time import EMBEDDED, H100, EngineTime
+from helix.optimizer.engine_time import H100, EngineTime, engine_time
 from helix.optimizer.stats import table_stats
 from helix.optimizer.tokens import ESTIMATE, Tokenizer, estimated_tokens, from_ids, from_message_counts
 from helix.places import static_name
@@ -52,6 +52,9 @@ class Wanted:
     api_key: str | None = None
     prices: Sequence[float] | None = None
     input_format: str | None = None
+    ranks: int | None = None
+    kv_tokens: int | None = None
+    plan_budget: float = 1.0
     analyze: bool = False
     quiet: bool = True
     width: int | None = None
@@ -63,7 +66,10 @@ def explain_workflow(workflow: Workflow, wanted: Wanted) -> Explanation:
     chosen = choose_rules(wanted.rules, wanted.without)
     bound = check(workflow, set=wanted.set)
     warnings = tuple(each.message + (f" ({each.span})" if each.span is not None else "") for each in bound.warnings)
-    basis = Basis(settings=CostSettings(prices=_prices(wanted.prices), engine=_engine_time(wanted.engine, bound.plan)))
+    basis = Basis(
+        settings=CostSettings(prices=_prices(wanted.prices), engine=_engine_time(wanted, bound.plan)),
+        deployment=_deployment(wanted),
+    )
 
     def explained(basis: Basis) -> ExplainReport:
         return explain_plan(bound.plan, basis, rules=chosen, warnings=warnings)
@@ -74,7 +80,8 @@ def explain_workflow(workflow: Workflow, wanted: Wanted) -> Explanation:
         prepared = _Analyzed(workflow, wanted, engines)
         try:
             if wanted.engine is not None or wanted.analyze:
-                basis = replace(basis, tokenizer=_tokenizer(prepared, engines))
+                tokenizer, capabilities = _asked(prepared, engines)
+                basis = replace(basis, tokenizer=tokenizer, deployment=_deployment(wanted, capabilities))
             if wanted.rows is not None or wanted.analyze:
                 basis = _with_table(_with_rate(basis, prepared), prepared)
             report = explained(basis)
@@ -94,15 +101,28 @@ def _prices(given: Sequence[float] | None) -> Prices | None:
     return Prices(prompt=given[0], output=given[1], cached=given[2] if len(given) == 3 else None)
 
 
-def _engine_time(engine: str | Engine | None, plan: LogicalPlan) -> EngineTime:
+def _engine_time(wanted: Wanted, plan: LogicalPlan) -> EngineTime:
     """The model of an engine's time: that of the embedded one where the run would use it, else that of a server."""
-    names = _addresses(plan) if engine is None else [engine if isinstance(engine, str) else engine.name]
-    return EMBEDDED if all((name or "embedded").startswith("embedded") for name in names) else H100
+    engine = wanted.engine
+    if engine is None and (wanted.ranks is not None or wanted.kv_tokens is not None):
+        return H100
+    return engine_time(plan, engine if engine is None or isinstance(engine, str) else engine.name)
 
 
-def _addresses(plan: LogicalPlan) -> list[str | None]:
-    """The engines that the llm steps of a plan name, in the order of the plan; None is the run's own."""
-    return list(dict.fromkeys(node.model.engine for node in every_node(plan.sink) if isinstance(node, Generate)))
+def _deployment(wanted: Wanted, capabilities: Capabilities | None = None) -> Deployment:
+    """What the plan is scheduled for: what was asked for, else what the engine says of itself. Raises OptionError."""
+    for name, given, least in (
+        ("ranks", wanted.ranks, 1), ("kv_tokens", wanted.kv_tokens, 1), ("plan_budget", wanted.plan_budget, 0)
+    ):  # fmt: skip
+        if given is not None and not given >= least:
+            raise OptionError(f"{name} is {least} or more, found {given}")
+    told = capabilities or Capabilities()
+    return Deployment(
+        ranks=told.ranks if wanted.ranks is None else wanted.ranks,
+        kv_tokens=told.kv_tokens if wanted.kv_tokens is None else wanted.kv_tokens,
+        max_running=told.max_running,
+        budget=wanted.plan_budget,
+    )
 
 
 class _Analyzed(Prepared):
@@ -146,15 +166,18 @@ class _Analyzed(Prepared):
 # --- the tokenizer ------------------------------------------------------------------------------------------------
 
 
-def _tokenizer(prepared: _Analyzed, engines: SharedEngines) -> Tokenizer:
-    """The tokenizer of the engine, where it counts tokens; else the estimate, which says that it is one."""
+def _asked(prepared: _Analyzed, engines: SharedEngines) -> tuple[Tokenizer, Capabilities | None]:
+    """The tokenizer of the engine, where it counts tokens, else the estimate; and what the engine can do."""
     found = prepared.engine()
     if found is None:
-        return ESTIMATE
+        return ESTIMATE, None
     engine, model = found
     capabilities = engines.wait(engine.open(concurrency=1))
-    if not capabilities.counts_tokens:
-        return ESTIMATE
+    return _tokenizer(engine, model, engines) if capabilities.counts_tokens else ESTIMATE, capabilities
+
+
+def _tokenizer(engine: SharedEngine, model: str | None, engines: SharedEngines) -> Tokenizer:
+    """The tokenizer of an engine that counts tokens."""
 
     def count(messages: Sequence[tuple[str, str]]) -> int:
         asked = tuple(Message(role=role, content=text) for role, text in messages)

@@ -112,8 +112,9 @@ class PhysicalPlan:
     it that has to stay from one phase to a later one; `fixed_tokens` are what all rows share, `call_tokens` the most
     that one call takes below that.
 
-    `kv_tokens` and `max_running` are those of one rank, as they were given. `rows` are those of the table, `loads` the
-    seconds of engine time of each rank, where groups were placed.
+    `kv_tokens` and `max_running` are those of one rank, as they were given; `kv_wanted` are the tokens that the cache
+    of a rank should hold. `rows` are those of the table, `loads` the seconds of engine time of each rank, where groups
+    were placed.
     """
 
     plan: LogicalPlan
@@ -126,6 +127,7 @@ class PhysicalPlan:
     advice: tuple[EngineAdvice, ...] = field(default=())
     row_tokens: float = 0.0
     kv_tokens: int | None = None
+    kv_wanted: int = 0
     held_tokens: float = 0.0
     fixed_tokens: float = 0.0
     call_tokens: float = 0.0

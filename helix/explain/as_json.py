@@ -6,12 +6,13 @@ null. New keys may be added; a change of what is there raises `version`.
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, fields, is_dataclass
 from typing import Any
 
 from helix.explain.figures import savings
 from helix.explain.report import ExplainReport, Measured, RuleFired, TableFacts
 from helix.explain.text import Stage
+from helix.physical import PhysicalPlan
 from helix.plan_json import to_json
 
 FORMAT = "helix-explain"
@@ -21,6 +22,7 @@ _KEYS: dict[Stage, tuple[str, ...]] = {
     "logical": ("warnings", "logical"),
     "optimized": ("rules", "idle", "optimized"),
     "tree": ("tree",),
+    "physical": ("physical",),
     "cost": ("table", "cost", "measured"),
 }
 
@@ -37,6 +39,7 @@ def report_json(report: ExplainReport, *, stage: Stage = "all") -> dict[str, Any
         "idle": list(report.idle),
         "optimized": to_json(report.plan),
         "tree": report.tree.as_json(),
+        "physical": _physical(report.physical),
         "table": None if report.table is None else _table(report.table),
         "cost": report.costs.as_json(),
         "measured": None if report.measured is None else _measured(report.measured),
@@ -76,6 +79,19 @@ def _rule(rule: RuleFired) -> dict[str, Any]:
         "after": asdict(rule.after),
         "saves": [saving.text for saving in savings(rule.before, rule.after)],
     }
+
+
+def _physical(plan: PhysicalPlan) -> dict[str, Any]:
+    """All but the logical plan, which is that of `optimized`."""
+    shown = {each.name: getattr(plan, each.name) for each in fields(plan) if each.name != "plan"}
+    made: dict[str, Any] = {}
+    for name, value in shown.items():
+        if is_dataclass(value) and not isinstance(value, type):
+            value = asdict(value)
+        elif isinstance(value, tuple):
+            value = [each if isinstance(each, str | float) else asdict(each) for each in value]
+        made[name] = value
+    return made
 
 
 def _table(table: TableFacts) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from helix.explain.graphs import BoxKind, Graph, plan_graph, tree_graph
+from helix.explain.graphs import BoxKind, Graph, physical_graph, plan_graph, tree_graph
 from helix.explain.report import ExplainReport
 from helix.explain.text import Stage
 
@@ -21,9 +21,11 @@ _SHAPES: dict[BoxKind, str] = {
 
 
 def report_dot(report: ExplainReport, *, stage: Stage = "all") -> str:
-    """The optimized plan as a graph; with `logical` the plain plan, with `tree` the tree of prompts."""
+    """The optimized plan as a graph; `logical` gives the plain plan, `tree` the prompts, `physical` the schedule."""
     if stage == "tree":
         return graph_dot(tree_graph(report.tree), report.name, "LR")
+    if stage == "physical":
+        return graph_dot(physical_graph(report.physical), report.name, "TB")
     return graph_dot(plan_graph(report.plain if stage == "logical" else report.plan), report.name, "TB")
 
 

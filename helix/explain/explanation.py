@@ -26,7 +26,7 @@ class Explanation:
     def text(
         self, *, stage: Stage = "all", width: int | None = None, color: bool = False, verbose: bool = False
     ) -> str:
-        """The explanation as text, or one stage of it: `logical`, `optimized`, `tree` or `cost`."""
+        """The explanation as text, or one stage of it, such as `tree` or `cost`."""
         return report_text(self.report, stage=stage, width=width or self._width, color=color, verbose=verbose)
 
     def to_json(self, *, stage: Stage = "all") -> dict[str, Any]:

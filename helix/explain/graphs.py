@@ -40,6 +40,7 @@ from helix.logical import (
     topological,
 )
 from helix.optimizer.tree import Hole, Static, Tree, Turn
+from helix.physical import PhysicalPlan
 
 BoxKind = Literal["table", "result", "rows", "llm", "tool", "known", "pure", "prompt"]
 
@@ -303,6 +304,42 @@ def _columns_read(node: Node) -> list[str]:
         elif isinstance(part, Apply | Render):
             stack.extend(reversed(part.inputs))
     return list(names)
+
+
+def physical_graph(plan: PhysicalPlan) -> Graph:
+    """The graph of how a plan is run: its phases one after the other, what is computed ahead, the ranks."""
+    graph = Graph()
+    arrows: dict[tuple[str, str], None] = {}
+
+    def box(kind: BoxKind, lines: Iterable[str], frame: str = "") -> str:
+        ident = f"n{len(graph.boxes)}"
+        graph.boxes.append(Box(id=ident, kind=kind, lines=tuple(_clipped(line) for line in lines if line), frame=frame))
+        return ident
+
+    ranks: list[str] = []
+    for rank in range(plan.ranks):
+        mine = [group for group in plan.groups if rank in group.ranks]
+        told = f"{len(mine):,} groups by {', '.join(plan.group_by)}" if mine else ""
+        ranks.append(box("table", (f"rank {rank}", told)))
+    steps: dict[str, str] = {}
+    ended = ranks
+    for number in sorted({step.phase for step in plan.steps}):
+        frame = f"f{len(graph.frames)}"
+        graph.frames.append(FrameBox(id=frame, title=f"phase {number + 1}"))
+        inside: list[str] = []
+        for step in (step for step in plan.steps if step.phase == number):
+            own = f"{step.prompt_tokens:,.0f} tokens, {step.private_tokens:,.0f} its own"
+            inside.append(box("llm", (step.step, own), frame))
+            steps.setdefault(step.step, inside[-1])
+            for before in ended if len(inside) == 1 else inside[-2:-1]:
+                arrows[before, inside[-1]] = None
+        ended = inside[-1:]
+    for warm in plan.warm:
+        ahead = box("known", ("ahead", warm.text, f"{warm.tokens:,.0f} tokens"))
+        for name in warm.steps:
+            arrows[ahead, steps[name]] = None
+    graph.arrows = [Arrow(source=source, target=target, order=True) for source, target in arrows]
+    return graph
 
 
 def tree_graph(tree: Tree) -> Graph:

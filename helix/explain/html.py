@@ -14,8 +14,10 @@ from helix.explain.figures import Figure, cost_title, counted_rows, figures, not
 from helix.explain.html_plan import plan_columns
 from helix.explain.html_tree import tree_outline
 from helix.explain.report import ExplainReport, Measured, RuleFired
+from helix.explain.schedule import phases_of, rank_entries, schedule_notes, title, worth_telling
 from helix.explain.text import measured_notes, measured_rows
 from helix.optimizer.cost import Cost
+from helix.physical import PhysicalPlan
 from helix.progress import clean
 from helix.summary import plan_summary
 
@@ -48,6 +50,8 @@ def report_fragment(report: ExplainReport) -> str:
     ]
     if report.tree.ops:
         parts.append(_section("Prompts", tree_outline(report)))
+    if worth_telling(report.physical):
+        parts.append(_section("Schedule", _schedule(report.physical)))
     parts.append(_section(cost_title(report), _costs(report)))
     if report.measured is not None:
         parts.append(_section("Measured", _measured(report.measured)))
@@ -162,6 +166,34 @@ def _costs(report: ExplainReport) -> str:
     else:
         shown = _table(("", "estimate"), [(figure.name, figure.plain) for figure in found])
     return shown + _listed(notes(report), "notes") + _by_step(report.costs.optimized) + _bounds(report)
+
+
+def _schedule(plan: PhysicalPlan) -> str:
+    """The steps in the order of release, what each rank takes, and the settings wanted of the engine."""
+    heads = ("step", "phase", "calls", "prompt tokens", "its own", "tokens a reply", "seconds to the end")
+    rows = [
+        (
+            step.step,
+            str(number_ + 1),
+            number(step.calls),
+            number(step.prompt_tokens),
+            number(step.private_tokens),
+            number(step.output_tokens),
+            seconds(step.rank_up),
+        )
+        for number_, steps in enumerate(phases_of(plan))
+        for step in steps
+    ]
+    ranks = [entry for entry in rank_entries(plan) if entry.facts]
+    placed = [f"{entry.text}: {', '.join(entry.facts)}" for entry in ranks]
+    ahead = [f"computed ahead: {each.text} ({number(each.tokens)} tokens)" for each in plan.warm]
+    wanted = _table(("setting", "value", "why"), [(each.flag, each.value, each.why) for each in plan.advice])
+    return (
+        _table(heads, rows, f"In the order of release {title(plan)}.")
+        + _listed([*ahead, *placed], "facts")
+        + _listed(schedule_notes(plan), "notes")
+        + f'<details class="more"><summary>Wanted of an SGLang server</summary>{wanted}</details>'
+    )
 
 
 def _by_step(cost: Cost) -> str:

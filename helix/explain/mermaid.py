@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from helix.explain.graphs import Box, BoxKind, Graph, plan_graph, tree_graph
+from helix.explain.graphs import Box, BoxKind, Graph, physical_graph, plan_graph, tree_graph
 from helix.explain.report import ExplainReport
 from helix.explain.text import Stage
 
@@ -28,9 +28,11 @@ _CLASSES: dict[BoxKind, str] = {
 
 
 def report_mermaid(report: ExplainReport, *, stage: Stage = "all") -> str:
-    """The optimized plan as a flowchart; with `logical` the plain plan, with `tree` the tree of prompts."""
+    """The optimized plan as a flowchart; `logical` gives the plain one, `tree` the prompts, `physical` the schedule."""
     if stage == "tree":
         return graph_mermaid(tree_graph(report.tree), "LR")
+    if stage == "physical":
+        return graph_mermaid(physical_graph(report.physical), "TD")
     return graph_mermaid(plan_graph(report.plain if stage == "logical" else report.plan), "TD")
 
 

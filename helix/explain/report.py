@@ -13,11 +13,13 @@ from helix.optimizer.bounds import Bounds
 from helix.optimizer.cost import Comparison, Cost, CostSettings, estimate
 from helix.optimizer.driver import Fired, choose_rules, optimize
 from helix.optimizer.lengths import Lengths
+from helix.optimizer.lowering import LowerContext, lower
 from helix.optimizer.pins import unpinned
 from helix.optimizer.rule import Rule, RuleContext, RuleFunction, TableStats
 from helix.optimizer.sizes import estimate_sizes
 from helix.optimizer.tokens import ESTIMATE, Tokenizer
 from helix.optimizer.tree import Tree, build_tree, resolve_plan
+from helix.physical import PhysicalPlan
 from helix.results import StepReport
 
 # Rows up to which rules are weighed over the table itself.
@@ -115,6 +117,7 @@ class ExplainReport:
     idle: tuple[str, ...]
     tree: Tree
     costs: Comparison
+    physical: PhysicalPlan
     sizes: Mapping[int, float] | None = None
     token_ids: bool = False
     exact_prefixes: bool = False
@@ -135,6 +138,18 @@ class ExplainReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Deployment:
+    """What a plan is scheduled for: workers, the tokens that the cache of each holds, the requests that each runs at
+    once (None: those of the engine's model), and the seconds that a search for a better order may take.
+    """
+
+    ranks: int = 1
+    kv_tokens: int | None = None
+    max_running: int | None = None
+    budget: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Basis:
     """What estimates rest on. `rows` are the usable rows of the table and are read several times.
 
@@ -146,6 +161,7 @@ class Basis:
     rows: Iterable[Mapping[str, Any]] | None = None
     callables: Callables = field(default_factory=dict)
     settings: CostSettings = field(default_factory=CostSettings)
+    deployment: Deployment = field(default_factory=lambda: Deployment())
     notes: tuple[str, ...] = ()
 
     @property
@@ -179,6 +195,7 @@ def explain_plan(
         idle=tuple(name for name in (function.__name__ for function in chosen) if name not in names),
         tree=tree,
         costs=Comparison(plain=plain, optimized=optimized),
+        physical=_physical(done.plan, basis),
         sizes=_sizes(done.plan, basis),
         token_ids=basis.tokenizer.ids_of is not None,
         exact_prefixes=basis.tokenizer.ids_of is not None and counted and _known(done.plan, tree, basis),
@@ -194,6 +211,23 @@ def _cost(plan: LogicalPlan, basis: Basis, tree: Tree | None = None) -> Cost:
         plan, tree, basis.tokenizer,
         stats=basis.stats, rows=basis.rows, settings=basis.settings, callables=basis.callables,
     )  # fmt: skip
+
+
+def _physical(plan: LogicalPlan, basis: Basis) -> PhysicalPlan:
+    wanted = basis.deployment
+    context = LowerContext(
+        stats=basis.stats,
+        rows=basis.rows if basis.stats is not None and basis.stats.rows > 1 else None,
+        tokenizer=basis.tokenizer,
+        lengths=basis.settings.lengths,
+        engine=basis.settings.engine,
+        ranks=wanted.ranks,
+        kv_tokens=wanted.kv_tokens,
+        max_running=wanted.max_running,
+        budget=wanted.budget,
+        callables=basis.callables,
+    )
+    return lower(plan, context)
 
 
 def _known(plan: LogicalPlan, tree: Tree, basis: Basis) -> bool:

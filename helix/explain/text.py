@@ -8,13 +8,14 @@ from typing import Literal, get_args
 from helix.explain.figures import ARROW, cost_title, figures, notes, number, savings, seconds
 from helix.explain.layout import fits, padded, paint, shortened, table, wrapped
 from helix.explain.report import ExplainReport, Measured, RuleFired
+from helix.explain.schedule import advice_lines, schedule_lines, schedule_notes, short_lines, title, worth_telling
 from helix.optimizer.cost import StepCost
 from helix.optimizer.tree import Hole, Static, Tree, tree_text
 from helix.results import StepReport
 from helix.show import cells, plan_text
 from helix.summary import plan_summary
 
-Stage = Literal["all", "logical", "optimized", "tree", "cost"]
+Stage = Literal["all", "logical", "optimized", "tree", "physical", "cost"]
 STAGES: tuple[Stage, ...] = get_args(Stage)
 
 # Where nothing says how wide the text may be, paragraphs and trees are still to be read.
@@ -65,6 +66,8 @@ class _Text:
             yield self._better()
         if _shares(report.tree) or (self._verbose and report.tree.ops):
             yield self._tree()
+        if worth_telling(report.physical):
+            yield self._schedule()
         yield self._costs()
         yield self._measured()
 
@@ -81,6 +84,15 @@ class _Text:
     def tree(self) -> Iterator[list[str]]:
         """The prompts as a tree."""
         yield self._tree()
+
+    def physical(self) -> Iterator[list[str]]:
+        """How the plan is run."""
+        plan = self._report.physical
+        lines = schedule_lines(plan, self._width, color=self._color, verbose=self._verbose)
+        notes = [line for note in schedule_notes(plan) for line in self._paragraph(note, style="quiet")]
+        yield [self._heading("Physical plan", title(plan)), *lines, *notes]
+        if plan.advice:
+            yield [self._heading("Wanted of an SGLang server"), *advice_lines(plan, self._width, color=self._color)]
 
     def cost(self) -> Iterator[list[str]]:
         """What the plan costs."""
@@ -167,6 +179,10 @@ class _Text:
     def _tree(self) -> list[str]:
         shown = tree_text(self._report.tree, self._width, sizes=self._report.sizes, color=self._color)
         return [self._heading("Prompts", "(what they share)"), *shown.splitlines()]
+
+    def _schedule(self) -> list[str]:
+        plan = self._report.physical
+        return [self._heading("Schedule", title(plan)), *short_lines(plan, self._width)]
 
     def _costs(self) -> list[str]:
         report = self._report

@@ -14,8 +14,8 @@ from helix.optimizer.cost import Cost
 from helix.plan_json import from_json
 
 KEYS = [
-    "format", "version", "workflow", "warnings", "logical", "rules", "idle", "optimized", "tree", "table", "cost",
-    "measured",
+    "format", "version", "workflow", "warnings", "logical", "rules", "idle", "optimized", "tree", "physical", "table",
+    "cost", "measured",
 ]  # fmt: skip
 RULE = ["name", "law", "sound", "pays", "lossy", "times", "changes", "before", "after", "saves"]
 CHANGE = ["kind", "steps", "detail", "count", "text"]
@@ -49,6 +49,7 @@ def test_keys_are_those_of_the_reference() -> None:
     assert set(told["cost"]) == {"plain", "optimized", *made["cost"]["plain"]}
     assert set(made["cost"]["plain"]) == set(Cost.__slots__)
     assert set(told["table"]) == {*made["table"], *made["table"]["columns"]["text"]}
+    assert set(told["physical"]) == set(made["physical"])
     assert set(told["tree"]) == {*made["tree"], *made["tree"]["nodes"][0]}
 
 
@@ -74,6 +75,7 @@ def test_it_is_json_and_its_plans_are_plans() -> None:
         ("logical", ["warnings", "logical"]),
         ("optimized", ["rules", "idle", "optimized"]),
         ("tree", ["tree"]),
+        ("physical", ["physical"]),
         ("cost", ["table", "cost", "measured"]),
     ],
 )

@@ -19,21 +19,17 @@ _LEAST_CHUNK, _MOST_CHUNK = 512, 8192
 
 
 def advice_of(
-    context: LowerContext, ops: Sequence[Op], room: Room, warm: Sequence[WarmPrefix], *,
-    rows: float, block: int, grouped: bool,
+    context: LowerContext, ops: Sequence[Op], room: Room, warm: Sequence[WarmPrefix], *, wanted: int, grouped: bool
 ) -> tuple[EngineAdvice, ...]:  # fmt: skip
     """The settings wanted, in a fixed order; none without llm steps."""
     if not ops:
         return ()
-    return tuple(_advice(context, ops, room, warm, rows, block, grouped))
+    return tuple(_advice(context, ops, room, warm, wanted, grouped))
 
 
 def _advice(
-    context: LowerContext, ops: Sequence[Op], room: Room, warm: Sequence[WarmPrefix], rows: float, block: int,
-    grouped: bool,
+    context: LowerContext, ops: Sequence[Op], room: Room, warm: Sequence[WarmPrefix], wanted: int, grouped: bool
 ) -> Iterator[EngineAdvice]:  # fmt: skip
-    running = running_wanted(context, ops, room, rows)
-    wanted = kv_wanted(room, running, block / context.ranks)
     yield EngineAdvice(
         flag="--schedule-policy",
         value="lpm",
@@ -41,12 +37,12 @@ def _advice(
         "fall back to first come, first served",
     )
     shares = bool(warm) or grouped or room.held > 0
-    tight = context.kv_tokens is not None and wanted > FULL * context.kv_tokens
+    tight = context.kv_tokens is not None and wanted > context.kv_tokens
     if shares and (tight or context.kv_tokens is None):
         yield EngineAdvice(
             flag="--radix-eviction-policy",
-            value="slru",
-            why="beginnings that were used again outlive those of single rows when the cache is full",
+            value="priority",
+            why="what rows share, and what a row keeps between phases, outlives the rest when the cache is full",
         )
     else:
         fits = "all that the plan keeps fits into the cache" if shares else "no beginning has to outlive its calls"
@@ -58,17 +54,12 @@ def _advice(
         value=str(chunk),
         why=f"a call adds up to {fresh:,.0f} tokens of its own: a pass takes some calls, and decoding goes on between",
     )
-    yield EngineAdvice(
-        flag="--max-running-requests",
-        value=str(running),
-        why=f"calls that can run at once, each with up to {room.call:,.0f} tokens of its own",
-    )
-    yield EngineAdvice(
-        flag="--max-total-tokens",
-        value=str(wanted),
-        why=f"at least: {room.fixed:,.0f} tokens that all rows share, and room for the calls that run and what rows "
-        "keep between phases; a server that finds more memory by itself needs no such setting",
-    )
+    if context.kv_tokens is not None:
+        yield EngineAdvice(
+            flag="--max-running-requests",
+            value=str(running_wanted(context, room)),
+            why=f"so many calls fit beside what all rows share, each with up to {room.call:,.0f} tokens of its own",
+        )
     if context.ranks > 1:
         yield EngineAdvice(
             flag="--dp-size",
@@ -83,16 +74,18 @@ def _advice(
     )
 
 
-def running_wanted(context: LowerContext, ops: Sequence[Op], room: Room, rows: float) -> int:
-    """The calls that can run on a rank at once: no more than there are, than it has room for, or than it takes."""
+def running_wanted(context: LowerContext, room: Room) -> int:
+    """The calls that run on a rank at once: as many as it has room for, no more than it takes."""
+    fitting = (FULL * context.capacity - room.fixed) / room.call if room.call else context.running
+    return max(1, int(min(fitting, context.running)))
+
+
+def kv_wanted(context: LowerContext, ops: Sequence[Op], room: Room, *, rows: float, block: int) -> int:
+    """The tokens that a rank's cache should hold for the plan, rounded up to whole thousands (of 1,024).
+
+    Room for what all rows share, for the calls that can be made at once, and for what rows keep between phases.
+    """
     beside = sum(max(1.0, op.often * op.node.sample) for op in ops)
-    most = max(1.0, rows * beside / context.ranks)
-    if room.call and context.kv_tokens is not None:
-        most = min(most, max(1.0, (FULL * context.kv_tokens - room.fixed) / room.call))
-    return max(1, int(min(most, context.running)))
-
-
-def kv_wanted(room: Room, running: float, block: float) -> int:
-    """The tokens that a rank's cache needs for the plan, rounded up to whole thousands (of 1,024)."""
-    need = room.fixed + running * room.call + min(block, MOST_KEPT) * room.held
+    calls = min(max(1.0, rows * beside / context.ranks), context.running)
+    need = room.fixed + calls * room.call + min(block / context.ranks, MOST_KEPT) * room.held
     return _PAGES * math.ceil(max(1.0, need / FULL) / _PAGES)

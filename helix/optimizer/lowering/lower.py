@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from helix.logical import Generate, LogicalPlan
-from helix.optimizer.lowering.advice import advice_of
+from helix.optimizer.lowering.advice import advice_of, kv_wanted
 from helix.optimizer.lowering.assign import Assigner, Placed, release_order
 from helix.optimizer.lowering.context import SHARE, LowerContext
 from helix.optimizer.lowering.fixity import Fixity
@@ -67,6 +67,7 @@ def lower(plan: LogicalPlan, context: LowerContext | None = None) -> PhysicalPla
             block = _block(room, context, look)
     groups, placed = _groups(look, context, decoding, budget)
     warm = warm_prefixes(tree, ops, context.theta)
+    wanted = kv_wanted(context, ops, room, rows=look.rows, block=block) if ops else 0
     return PhysicalPlan(
         plan=plan,
         ranks=context.ranks,
@@ -75,9 +76,10 @@ def lower(plan: LogicalPlan, context: LowerContext | None = None) -> PhysicalPla
         steps=_steps(ops, phases),
         warm=warm,
         groups=groups,
-        advice=advice_of(context, ops, room, warm, rows=look.rows, block=block, grouped=bool(groups)),
+        advice=advice_of(context, ops, room, warm, wanted=wanted, grouped=bool(groups)),
         row_tokens=room.row,
         kv_tokens=context.kv_tokens,
+        kv_wanted=wanted,
         held_tokens=room.held,
         fixed_tokens=room.fixed,
         call_tokens=room.call,

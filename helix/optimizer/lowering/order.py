@@ -77,14 +77,22 @@ class _Walk:
         self._rank = [-round(op.rank_up, 9) for op in ops]
         self._drain = [round(op.private + op.length.mean, 6) for op in ops]
         self._done = 0
-        self._when = [0] * len(ops)
         self._order: list[int] = []
+        # The ops that can be released, as bits, and the place in the order from which each could be.
+        self._free = 0
+        self._begins = [0] * len(ops)
+        self._missing = [op.needs.bit_count() for op in ops]
+        self._readers: list[list[int]] = [[] for _ in ops]
+        for op in ops:
+            for other in bits(op.needs):
+                self._readers[other].append(op.index)
+            self._free |= (not op.needs) << op.index
 
     def run(self) -> list[int]:
         stack = [_Open(0, forced=False)]
         while stack:
             here = stack[-1]
-            for op in sorted(self._ready(self._own(here.node)), key=lambda op: (self._rank[op], op)):
+            for op in sorted(bits(self._own(here.node) & self._free), key=lambda op: (self._rank[op], op)):
                 self._take(op)
                 here.moved = True
             child = self._child(here)
@@ -102,13 +110,14 @@ class _Walk:
             own |= 1 << op
         return own
 
-    def _ready(self, ops: int) -> list[int]:
-        return [op for op in bits(ops & ~self._done) if not self._ops[op].needs & ~self._done]
-
     def _take(self, op: int) -> None:
         self._done |= 1 << op
+        self._free &= ~(1 << op)
         self._order.append(op)
-        self._when[op] = len(self._order)
+        for reader in self._readers[op]:
+            self._missing[reader] -= 1
+            self._begins[reader] = len(self._order)
+            self._free |= (not self._missing[reader]) << reader
 
     def _child(self, here: _Open) -> _Open | None:
         """The branch to enter next; None where the node is to be left."""
@@ -120,21 +129,20 @@ class _Walk:
             return _Open(min(open_, key=self._key), forced=False)
         if here.forced and here.moved:
             return None
-        ready = [(self._begins(op), child) for child in left for op in self._ready(self._below[child])]
+        ready = [
+            (min(self._begins[op] for op in bits(self._below[child] & self._free)), child)
+            for child in left
+            if self._below[child] & self._free
+        ]
         if not ready:
             return None
         first = min(begins for begins, _ in ready)
         return _Open(min((child for begins, child in ready if begins == first), key=self._key), forced=True)
 
-    def _begins(self, op: int) -> int:
-        """The place in the order from which an op can be released."""
-        return max((self._when[other] for other in bits(self._ops[op].needs)), default=0)
-
     def _key(self, node: int) -> tuple[float, float, float, int]:
         """The longest rest of the workflow, the earliest beginning, the least to do, the order of the workflow."""
         left = list(bits(self._below[node] & ~self._done))
-        ready = self._ready(self._below[node])
         rank = min(self._rank[op] for op in left)
-        begins = min((self._begins(op) for op in ready), default=len(self._ops))
+        begins = min((self._begins[op] for op in bits(self._below[node] & self._free)), default=len(self._ops))
         inside = self._inside[self._tree.parents[node]]
         return (begins if inside else rank, rank if inside else begins, sum(self._drain[op] for op in left), left[0])

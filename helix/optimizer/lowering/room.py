@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from helix.logical import Generate
 from helix.optimizer.lowering.fixity import ROW, Fixity
 from helix.optimizer.lowering.ops import Op
 from helix.optimizer.lowering.order import Phase
 from helix.optimizer.sizes import Sizes
+from helix.optimizer.tree.frames import around_frame
 from helix.optimizer.tree.refs import Resolution
 from helix.optimizer.tree.shape import Tree
 from helix.optimizer.tree.trie import Paths
@@ -52,11 +54,12 @@ def room_of(
                 last[place] = number
                 if 0 < fixity.places[place] < ROW:
                     grouped.setdefault(place, set()).add(number)
+    looped = _looped(found, phases, own)
     row = held = call = 0.0
     done: set[int] = set()
     kept: set[int] = set()
     for number, phase in enumerate(phases):
-        live = set(kept)
+        live = kept | looped[number]
         outputs = 0.0
         for op in phase.ops:
             live.update(own[op])
@@ -69,8 +72,25 @@ def room_of(
             hole = paths.holes[place]
             if until > number and paths.decoded[place] and hole >= 0 and replies.get(keys[hole], -1) in done:
                 kept.add(place)
-        held = max(held, sum(size[place] * many[place] for place in kept))
+        held = max(held, sum(size[place] * many[place] for place in kept | looped[number]))
     return Room(fixed=fixed, row=row, held=held, call=call, group_held=any(len(used) > 1 for used in grouped.values()))
+
+
+def _looped(found: Resolution, phases: Sequence[Phase], own: Sequence[Sequence[int]]) -> list[set[int]]:
+    """By phase the places that a row's later rounds come back to: those of a loop that goes through several phases."""
+    made: list[set[int]] = [set() for _ in phases]
+    sites = [site for site in found.calls if isinstance(site.node, Generate)]
+    at = {op: number for number, phase in enumerate(phases) for op in phase.ops}
+    for loop, place in enumerate(found.places):
+        if place.kind != "rounds" or place.expected <= 1:
+            continue
+        inside = [op for op, site in enumerate(sites) if op in at and loop in around_frame(found, site.frame)]
+        numbers = sorted({at[op] for op in inside})
+        if len(numbers) > 1:
+            places = {each for op in inside for each in own[op]}
+            for number in range(numbers[0], numbers[-1] + 1):
+                made[number] |= places
+    return made
 
 
 def _place_sizes(paths: Paths, sizes: Sizes) -> list[float]:
