@@ -67,9 +67,6 @@ def loads(text: str, *, name: str = "<workflow>", folder: str | os.PathLike[str]
     from helix.grammar.parse import parse
 
     return Workflow(syntax=parse(text, name), folder=None if folder is None else Path(folder))
-    ranks: int | None = None,
-    kv_tokens: int | None = None,
-    plan_budget: float = 1.0,
 
 
 def read_workflow(file: Path) -> bytes:
@@ -101,9 +98,6 @@ def check(workflow: Workflow, *, set: Mapping[str, Any] | None = None) -> Bound:
 
     overrides = {name: value if isinstance(value, str) else _as_text(value) for name, value in (set or {}).items()}
     return bind(workflow.syntax, folder=workflow.folder, overrides=overrides, modules=_modules(workflow))
-            ranks=ranks,
-            kv_tokens=kv_tokens,
-            plan_budget=plan_budget,
 
 
 def explain(
@@ -118,6 +112,9 @@ def explain(
     api_key: str | None = None,
     prices: Sequence[float] | None = None,
     input_format: str | None = None,
+    ranks: int | None = None,
+    kv_tokens: int | None = None,
+    plan_budget: float = 1.0,
     analyze: bool = False,
     settings: RunSettings | None = None,
     quiet: bool = True,
@@ -149,6 +146,9 @@ def explain(
             api_key=api_key,
             prices=prices,
             input_format=input_format,
+            ranks=ranks,
+            kv_tokens=kv_tokens,
+            plan_budget=plan_budget,
             analyze=analyze,
             settings=_settings(settings, options),
             quiet=quiet,

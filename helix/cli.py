@@ -159,17 +159,6 @@ def fmt(files: tuple[str, ...], only_check: bool, to_stdout: bool) -> int:
 @click.option("--rules", metavar="A,B", help="Apply only these rules; `none` is no rule at all.")
 @click.option("--without", metavar="A,B", help="Leave these rules out.")
 @click.option("--prices", metavar="P,R[,C]", help="Prices of a million tokens: prompt, reply, cached prompt.")
-@_set
-@click.option(
-    "--stage",
-    type=click.Choice(["all", "logical", "optimized", "tree", "physical", "cost"]),
-    default="all",
-    show_default=True,
-    help="What to show.",
-)
-@click.option(
-    "--format",
-    "form",
 @click.option(
     "--ranks", type=click.IntRange(1), metavar="N", help="Schedule for N workers (default: the engine's, or 1)."
 )
@@ -187,6 +176,17 @@ def fmt(files: tuple[str, ...], only_check: bool, to_stdout: bool) -> int:
     show_default=True,
     help="Time for a better order than the first one found; at most a hundredth of the run's.",
 )
+@_set
+@click.option(
+    "--stage",
+    type=click.Choice(["all", "logical", "optimized", "tree", "physical", "cost"]),
+    default="all",
+    show_default=True,
+    help="What to show.",
+)
+@click.option(
+    "--format",
+    "form",
     type=click.Choice(["text", "json", "mermaid", "dot", "html"]),
     default="text",
     show_default=True,
