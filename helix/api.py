@@ -408,7 +408,11 @@ class Prepared:
         if self._engine is not None and not isinstance(self._engine, str):
             return self._engine
         return open_engine(
-            self._engine or address, model=self._model or self._named(address), api_key=self._api_key, quiet=self._quiet
+            self._engine or address,
+            model=self._model or self._named(address),
+            api_key=self._api_key,
+            quiet=self._quiet,
+            tenant=self.settings.tenant,
         )
 
     def _named(self, address: str | None) -> str | None:

@@ -229,7 +229,7 @@ def explain(file: str, constants: tuple[str, ...], **options: Any) -> int:
     "-e",
     metavar="ADDRESS",
     envvar="HELIX_ENGINE",
-    help="embedded (default), embedded:FILE.gguf, http://HOST:PORT/v1, scripted[:FILE.toml].",
+    help="embedded (default), embedded:FILE.gguf, http://HOST:PORT/v1, sglang://HOST:PORT, scripted[:FILE.toml].",
 )
 @click.option(
     "--model",
@@ -262,6 +262,7 @@ def explain(file: str, constants: tuple[str, ...], **options: Any) -> int:
 @click.option("--max-calls", type=int, metavar="N", help="Stop after so many calls.")
 @click.option("--max-tokens", type=int, metavar="N", help="Stop after so many tokens, prompts and replies together.")
 @click.option("--no-merge", is_flag=True, help="Make equal calls again instead of once.")
+@click.option("--tenant", metavar="NAME", help="Whose run it is: runs of others share no cached prefix with it.")
 @click.option("--rules", metavar="A,B", help="Apply only these rules to the plan; `none` is no rule at all.")
 @click.option("--without", metavar="A,B", help="Leave these rules out.")
 @click.option("--quiet", "-q", is_flag=True, help="Say nothing but errors.")
