@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     import pyarrow
 
     from helix.executor.tables import MemorySink
+    from helix.report.measures import RunMeasures
 
 Outcome = Literal["complete", "failed_rows", "stopped", "interrupted"]
 
@@ -60,7 +61,9 @@ class RunReport:
 
     `rows` are the input rows begun, `done_rows` those of them that are through their last step before a `group`, `sort`
     or the output, `output_rows` the rows of the result. `errors` holds the first failed rows: row, step, kind, message;
-    `tracebacks` for each step whose tool raised the first one. `fatal` says that the engine refuses every call,
+    `tracebacks` for each step whose tool raised the first one. `policy` is the one that released the calls; `warmups`
+    beginnings of prompts were computed ahead of them, `warmup_tokens` of these were not in the cache. `plan_seconds`
+    went into the schedule. `fatal` says that the engine refuses every call,
     `reader_gone` that nobody reads the output any more; `waiting` says what the run waits for just now, if anything.
     """
 
@@ -72,6 +75,10 @@ class RunReport:
     stopped: str | None = None
     interrupted: bool = False
     fatal: bool = False
+    policy: str = ""
+    warmups: int = 0
+    warmup_tokens: int = 0
+    plan_seconds: float = 0.0
     reader_gone: bool = False
     waiting: str | None = None
     steps: dict[str, StepReport] = field(default_factory=dict)
@@ -101,7 +108,7 @@ class RunReport:
     @property
     def nothing_done(self) -> bool:
         """Whether the engine refused every call, so that there is no result worth keeping."""
-        return self.fatal and self.output_rows == self.failed_rows and self.total("done") == 0
+        return self.fatal and self.output_rows == self.failed_rows and self.total("done") + self.fetched == 0
 
     @property
     def outcome(self) -> Outcome:
@@ -117,10 +124,19 @@ class RunResult:
     """A finished run: the report, and the rows where they were kept in memory rather than written to a file.
 
     Each row is a dict of `_row` (the index of the input row), the columns of `output`, and `_error` (None, or a dict).
+    `run_report` says what the run took, with `to_json()` and as text; None unless it was asked for (`report=True`).
     """
 
-    def __init__(self, report: RunReport, *, kept: MemorySink | None = None, path: str | None = None) -> None:
+    def __init__(
+        self,
+        report: RunReport,
+        *,
+        kept: MemorySink | None = None,
+        path: str | None = None,
+        measures: RunMeasures | None = None,
+    ) -> None:
         self.report = report
+        self.run_report = measures
         self.path = path
         self._kept = kept
 

@@ -171,6 +171,11 @@ class Dispatcher:
         """How many calls of a lane are made at once."""
         return self._sizes.get(lane, self._sizes[""])
 
+    def row_began(self, instance: object, rank: int) -> None:
+        """Tells the queues which rank the schedule has for a row."""
+        for queue, _ in self._queues.values():
+            queue.row_began(instance, rank)
+
     def row_ended(self, instance: object) -> None:
         """Tells the queues that no call of a row will come any more."""
         for queue, _ in self._queues.values():

@@ -17,7 +17,8 @@ from helix.executor.operators import Operator
 from helix.executor.outage import Outage
 from helix.executor.places import Place, static_name
 from helix.executor.policies.base import EnginePlace
-from helix.executor.policies.choose import choose_policy
+from helix.executor.policies.choose import DEFAULT, choose_policy
+from helix.executor.policies.rank import USABLE
 from helix.executor.policies.warmer import Warmer
 from helix.executor.prompts import Prompt
 from helix.executor.settings import RunSettings
@@ -25,6 +26,7 @@ from helix.executor.steps import GenerateStep, InvokeStep, Shortener
 from helix.executor.store.keys import Asking
 from helix.executor.tools import RunTool, Threads, open_tool
 from helix.logical import Fetch, Generate, Invoke, LogicalPlan, Node, Render, Tool, every_node
+from helix.physical import PhysicalPlan
 from helix.prefixes import static_prefix
 from helix.results import RunReport, StepReport
 
@@ -84,6 +86,8 @@ class Equipment:
         self._gates: dict[tuple[str, str | None, str], Gate] = {}
         self._threads = Threads()
         self._policy = choose_policy(settings.policy)
+        self._phases: dict[str, int] = {}
+        self._block = 1
         self.rows_at_once = 0
         self.dispatcher = Dispatcher(
             {ENGINE_LANE: settings.calls_at_once, TOOL_LANE: TOOLS_AT_ONCE}, merge=settings.merge, known=known
@@ -126,6 +130,26 @@ class Equipment:
             self.dispatcher.use(self._lane(engine), place.slots, self._policy.queue(place), warmer)
             slots += place.slots
         self.rows_at_once = self._policy.rows(2 * (slots or self._settings.calls_at_once) + 16)
+
+    def scheduled_for(self) -> Capabilities | None:
+        """The engine whose cache a schedule is worth while for; None where none has one, or where the policy has an
+        order of its own.
+        """
+        found = [each for each in self._capabilities.values() if each.prefix_cache and each.warms]
+        return found[0] if len(found) == len(self._capabilities) == 1 and self._policy.name == DEFAULT else None
+
+    def follow(self, physical: PhysicalPlan) -> None:
+        """Takes over the phases of a schedule, where what all rows share does not fit into the cache beside the calls.
+
+        Where it fits, all of it stays there anyway, and row after row is done sooner.
+        """
+        room = physical.kv_tokens
+        calls = physical.max_running or self._settings.calls_at_once
+        if room is None or physical.fixed_tokens + calls * physical.call_tokens <= USABLE * room:
+            return
+        self._phases = {step.node: step.phase for step in physical.steps}
+        self._block = max(1, physical.block)
+        self.rows_at_once = max(self.rows_at_once, self._block)
 
     def _slots(self, capabilities: Capabilities) -> int:
         """How many calls an engine gets at once."""
@@ -197,6 +221,8 @@ class Equipment:
             report=report,
             shorten=_shortener(node, slots, operators),
             gates=self._gates_of(node, engine) if node.lead else (),
+            phase=self._phases.get(node.id, 0),
+            block=self._block,
             asking=self.asking(node, prompt),
         )
 

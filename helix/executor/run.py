@@ -23,6 +23,7 @@ from helix.executor.tools.python import pure_function
 from helix.executor.values import Failure
 from helix.executor.writer import Writer
 from helix.logical import Fetch, LogicalPlan, Sink, Sort, every_node
+from helix.physical import PhysicalPlan, RowGroup
 from helix.places import static_name
 from helix.results import RunReport
 
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from helix.executor.store.known import KnownCalls
 
 PROGRESS_EVERY = 0.5
+
+Schedule = Callable[[Capabilities], PhysicalPlan]
 
 
 class Run:
@@ -39,6 +42,7 @@ class Run:
     python tools and of expressions by name. `progress` is called now and then with the report so far. `recorder` keeps
     a record of each call, where one is wanted. `known` holds the outcomes from before the run and keeps new ones.
     `opened` hears that the engines are open and gives the plan to run, which asks for no other engine or tool.
+    `schedule` makes the physical plan of that; it is asked where the engine has a cache to plan for.
     """
 
     def __init__(
@@ -54,6 +58,7 @@ class Run:
         model: str | None = None,
         known: KnownCalls | None = None,
         opened: Callable[[Equipment], LogicalPlan] | None = None,
+        schedule: Schedule | None = None,
         progress: Callable[[RunReport], None] | None = None,
         recorder: Recorder | None = None,
     ) -> None:
@@ -81,6 +86,7 @@ class Run:
         if known is not None:
             known.stop, known.stopped = self._stop, lambda: self._limits.halted
         self._known, self._opened = known, opened
+        self._schedule = schedule
         self._dispatcher = self._equipment.dispatcher
         self._dispatcher.recorder = recorder
         self._stages: list[Stage] = []
@@ -107,6 +113,7 @@ class Run:
                     self.report.steps[static_name(node.step)].fetched += 1
         # Rows that a limit leaves undone are to be the last of the input, so that then its order stays.
         self.order = () if self._settings.may_end_early else self._plan.scan.order
+        self._lay_out()
         self._window = self._equipment.rows_at_once
         functions = {name: pure_function(name, function) for name, function in self._callables.items()}
         segments = Compiler(self._flow, functions, self._equipment.operator).compile(self._plan)
@@ -125,9 +132,22 @@ class Run:
                     window=self._window,
                     hand_on=self._write if number == len(self._boundaries) else self._to(number, segment, told[number]),
                     moved=self._moved,
+                    row_began=self._dispatcher.row_began,
                     row_ended=self._dispatcher.row_ended,
                 )
             )
+
+    def _lay_out(self) -> None:
+        """Has the plan scheduled where that is worth while, and follows it."""
+        engine = self._equipment.scheduled_for()
+        if self._schedule is None or engine is None:
+            return
+        began = asyncio.get_running_loop().time()
+        physical = self._schedule(engine)
+        self._equipment.follow(physical)
+        if physical.ranks > 1:
+            self._rows.groups = physical.groups
+        self.report.plan_seconds = asyncio.get_running_loop().time() - began
 
     # --- the run itself ---
 
@@ -377,6 +397,7 @@ class _Rows:
         self._run = run
         self._rows: Iterator[Row] | None = None
         self._grouped: GroupedRows | None = None
+        self.groups: tuple[RowGroup, ...] = ()
         self.over = False
 
     def take(self) -> Entry | None:
@@ -386,7 +407,7 @@ class _Rows:
         if self._rows is None:
             self._rows = iter(self._run.source)
             if self._run.order:
-                self._rows = self._grouped = GroupedRows(self._rows, self._run.order)
+                self._rows = self._grouped = GroupedRows(self._rows, self._run.order, self.groups)
         if self._grouped is not None and not self._grouped.ready():
             self._run.more_rows_later()
             return None
@@ -394,7 +415,10 @@ class _Rows:
         if row is None:
             self.over = True
             return None
-        return self._run.entry(row)
+        entry = self._run.entry(row)
+        if self._grouped is not None:
+            entry.rank = self._grouped.rank
+        return entry
 
     def close(self) -> None:
         """Drops rows that were read ahead."""

@@ -22,10 +22,10 @@ class Entry:
 
     `inputs` are by the name of the source's outputs, `imports` by node id. `given` are the raw columns of an input row
     that failed before it began. `known` says that its failure has been counted. `turns` tell it apart from other rows
-    that came from the same input row.
+    that came from the same input row. `rank` is the worker that the schedule has for it, if any.
     """
 
-    __slots__ = ("control", "given", "imports", "inputs", "known", "row", "skipped", "turns")
+    __slots__ = ("control", "given", "imports", "inputs", "known", "rank", "row", "skipped", "turns")
 
     def __init__(
         self,
@@ -43,6 +43,7 @@ class Entry:
         self.imports = imports
         self.given = given
         self.known = False
+        self.rank: int | None = None
         self.skipped: list[str] = []
 
 
@@ -89,7 +90,7 @@ class Source(Protocol):
 
 class Stage:
     """One segment at work: rows from `source`, `hand_on` receives them in order, `moved` hears that there is room,
-    `row_ended` that no call of a row will come any more.
+    `row_began` that a row is to go to a rank, `row_ended` that no call of a row will come any more.
 
     `first` says that its rows come from the input table; `told` are the values whose failure was counted as the row's
     before it came in.
@@ -106,6 +107,7 @@ class Stage:
         window: int,
         hand_on: Callable[[Leaving], None],
         moved: Callable[[], None],
+        row_began: Callable[[object, int], None] = lambda instance, rank: None,
         row_ended: Callable[[object], None] = lambda instance: None,
     ) -> None:
         self.segment = segment
@@ -117,6 +119,7 @@ class Stage:
         self._window = window
         self._hand_on = hand_on
         self._moved = moved
+        self._row_began = row_began
         self._row_ended = row_ended
         self._program = segment.levels[0].program
         self._next = 0
@@ -177,6 +180,8 @@ class Stage:
                 self._release()
             self._moved()
 
+        if entry.rank is not None:
+            self._row_began((self.scope, sequence), entry.rank)
         program = self._program
         frame = Frame(program, entry.row, sequence, (), self.scope, finished, turns=entry.turns)
         given: dict[int, Any] = {0: entry.control}

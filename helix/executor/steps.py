@@ -30,10 +30,14 @@ _TEMPLATE_TOKENS = 64
 
 
 class GenerateStep(Operator):
-    """Calls a language model once for each sample; the value is the reply, or the list of the replies."""
+    """Calls a language model once for each sample; the value is the reply, or the list of the replies.
+
+    Among `block` rows, the calls of a lower `phase` go first.
+    """
 
     __slots__ = (
         "_asking",
+        "_block",
         "_caller",
         "_capabilities",
         "_dispatcher",
@@ -41,6 +45,7 @@ class GenerateStep(Operator):
         "_gates",
         "_lane",
         "_node",
+        "_phase",
         "_prompt",
         "_report",
         "_shared",
@@ -62,11 +67,14 @@ class GenerateStep(Operator):
         report: StepReport,
         shorten: Shortener | None,
         gates: tuple[Gate, ...] = (),
+        phase: int = 0,
+        block: int = 1,
         asking: Asking | None = None,
     ) -> None:
         super().__init__(index, place)
         self._asking = asking
         self._gates = gates
+        self._phase, self._block = phase, block
         self._node = node
         self._flow = flow
         self._dispatcher = dispatcher
@@ -112,7 +120,7 @@ class GenerateStep(Operator):
         call = Call(
             step=step,
             order=order,
-            priority=(frame.sequence, *frame.path, self.index, sample),
+            priority=(frame.sequence // self._block, self._phase, frame.sequence, *frame.path, self.index, sample),
             key=key,
             lane=self._lane,
             make=lambda call: self._make(frame, request, call),

@@ -175,3 +175,44 @@ def test_a_dialogue_finds_its_earlier_turns() -> None:
     assert result.report.failed_rows == 0
     # Each turn computes what is new in it and no more.
     assert engine.cached >= 0.6 * engine.asked
+
+
+def test_rows_of_a_group_go_where_the_schedule_has_them() -> None:
+    """Uneven groups over two ranks: each on one rank, the work shared out, and rows back in their order."""
+    sizes = [30, 3, 3, 3, 20, 3, 3, 3]
+    rows = [
+        {"doc": context(at), "question": f"What of {number}?"}
+        for at, size in enumerate(sizes)
+        for number in range(size)
+    ]
+    Random(2).shuffle(rows)
+    engine = CachingEngine(ranks=2)
+    result = ran(engine, QUESTION, rows)
+    assert result.report.failed_rows == 0
+    plain = ran(CachingEngine(), QUESTION, rows, rules=[], policy="plan")
+    assert result.rows == plain.rows
+    ranks_of_docs: dict[str, set[int]] = {}
+    for number, row in enumerate(rows):
+        ranks_of_docs.setdefault(row["doc"], set()).update(engine.ranks_of_rows()[number])
+    assert sum(len(ranks) > 1 for ranks in ranks_of_docs.values()) <= 1
+    assert min(engine.calls_of(0), engine.calls_of(1)) >= 0.35 * len(rows)
+    # The context of the group that two ranks share is computed on both.
+    assert engine.prefilled <= engine.least + 650
+
+
+def test_steps_take_turns_over_a_block_of_rows_where_the_cache_is_small() -> None:
+    """Long instructions for each step that do not fit together: one step for many rows, then the next one."""
+    rules = [f"Mind rule {at} of the house. " * 40 for at in range(4)]
+    steps = "\n".join(f'r{at} = llm {{ system "{rule}" user "{{{{ x }}}}" }}' for at, rule in enumerate(rules))
+    names = " ".join(f"{{{{ r{at} }}}}" for at in range(4))
+    model = 'model m { name: "m", temperature: 0, max_tokens: 10 }'
+    last = f'last = llm {{ user "Sum up: {names}" }}'
+    workflow = helix.loads(f"workflow w(x: text)\n{model}\n{steps}\n{last}\noutput last\n")
+    rows = [{"x": f"text number {at}"} for at in range(40)]
+    small, plain = CachingEngine(kv_tokens=450), CachingEngine(kv_tokens=450)
+    result = ran(small, workflow, rows)
+    assert result.report.failed_rows == 0
+    assert ran(plain, workflow, rows, policy="plan", rules=[]).rows == result.rows
+    assert small.prefilled < 0.5 * plain.prefilled
+    first = [step for step, _ in small.log[:40]]
+    assert first == ["r0"] * 40

@@ -60,6 +60,9 @@ class CallQueue(Protocol):
     def warmed(self, warmup: Warmup, reply: Reply | None) -> None:
         """A warm-up has ended; None: it failed."""
 
+    def row_began(self, row: object, rank: int) -> None:
+        """The schedule has a rank for a row."""
+
     def row_ended(self, row: object) -> None:
         """No call of a row will come any more."""
 

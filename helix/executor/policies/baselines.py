@@ -187,6 +187,9 @@ class _LongestFirst:
     def warmed(self, warmup: Warmup, reply: Reply | None) -> None:
         """Nothing: it makes none."""
 
+    def row_began(self, row: object, rank: int) -> None:
+        """Nothing: it knows calls only."""
+
     def row_ended(self, row: object) -> None:
         """Nothing: it knows calls only."""
 

@@ -310,6 +310,10 @@ class CacheAwareQueue:
         rank.end(ticket)
         self._leave(ticket, rank)
 
+    def row_began(self, row: object, rank: int) -> None:
+        if 0 <= rank < len(self._ranks):
+            self._rows[row] = _Row(self._ranks[rank])
+
     def row_ended(self, row: object) -> None:
         done = self._rows.pop(row, None)
         if done is not None and done.held is not None:

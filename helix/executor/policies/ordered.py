@@ -58,6 +58,9 @@ class OrderedQueue:
     def warmed(self, warmup: Warmup, reply: Reply | None) -> None:
         """Nothing: it makes none."""
 
+    def row_began(self, row: object, rank: int) -> None:
+        """Nothing: it knows calls only."""
+
     def row_ended(self, row: object) -> None:
         """Nothing: it knows calls only."""
 
