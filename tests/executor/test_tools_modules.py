@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from pathlib import Path
 
@@ -119,3 +120,17 @@ def test_a_workflow_without_a_folder_has_no_python_tools() -> None:
     text = 'workflow t(a: text)\ntool f(x: text) -> text from python "os:getenv"   effects read\ny = f(a)\noutput y'
     with pytest.raises(OptionError, match="python module `os` was not found in no folder"):
         run(text, [{"a": "HOME"}])
+
+
+def test_a_changed_module_is_loaded_again_and_its_source_is_of_what_was_loaded(tmp_path: Path) -> None:
+    """In the same second and with the same size, which a compiled file would be taken to be up to date at."""
+    path = tmp_path / "shop.py"
+    path.write_text("BASE = 3\n\ndef f():\n    return BASE + 1\n")
+    first = load_function("shop:f", [tmp_path])
+    assert first() == 4
+    path.write_text("BASE = 5\n\ndef f():\n    return BASE + 2\n")
+    assert inspect.getsource(first) == "def f():\n    return BASE + 1\n"
+    second = load_function("shop:f", [tmp_path])
+    assert second() == 7
+    assert inspect.getsource(second) == "def f():\n    return BASE + 2\n"
+    assert first() == 4

@@ -1,20 +1,24 @@
-"""Python modules beside a workflow: found in its folder and nowhere else, loaded once."""
+"""Python modules beside a workflow: found in its folder and nowhere else, loaded once unless they are changed."""
 
 from __future__ import annotations
 
 import importlib.util
 import inspect
+import linecache
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from importlib.machinery import SourceFileLoader
+from importlib.util import decode_source
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 from helix.errors import OptionError, name_help
 
-_loaded: dict[Path, ModuleType] = {}
+# By path: the text that a module was made of, and the module.
+_loaded: dict[Path, tuple[bytes, ModuleType]] = {}
 
 
 def load_function(target: str, folders: Iterable[Path]) -> Callable[..., Any]:
@@ -44,7 +48,7 @@ def load_function(target: str, folders: Iterable[Path]) -> Callable[..., Any]:
 
 
 def load_module(path: Path) -> ModuleType:
-    """The module in a Python file, loaded once. Raises OptionError where it fails to load."""
+    """The module in a Python file, loaded again only where its text has changed. Raises OptionError where it fails."""
     return _module(path.resolve(), path.stem)
 
 
@@ -57,21 +61,44 @@ def _module_file(folder: Path, name: str) -> Path | None:
 
 
 def _module(path: Path, name: str) -> ModuleType:
-    if path in _loaded:
-        return _loaded[path]
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise OptionError(f"{path} is not a Python module")
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise OptionError(f"{path} cannot be read: {error.strerror or error}") from None
+    if path in _loaded and _loaded[path][0] == text:
+        return _loaded[path][1]
+    spec = importlib.util.spec_from_loader(name, _Loader(name, str(path), text), origin=str(path))
+    assert spec is not None
+    spec.has_location = True
     module = importlib.util.module_from_spec(spec)
     try:
         with _importable(module, path.parent):
+            assert spec.loader is not None
             spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         place = traceback.extract_tb(error.__traceback__)[-1]
         message = f"python module `{name}` failed to load: {type(error).__name__}: {error}"
         raise OptionError(f"{message} ({Path(place.filename).name}:{place.lineno})") from error
-    _loaded[path] = module
+    _loaded[path] = text, module
     return module
+
+
+class _Loader(SourceFileLoader):
+    """Runs the text that was read: neither compiled files, which hold an older one where size and second are equal, nor
+    another read of the file. The functions' source, by which results are known, is of that text too.
+    """
+
+    def __init__(self, name: str, path: str, text: bytes) -> None:
+        super().__init__(name, path)
+        self._text = text
+
+    def get_code(self, fullname: str) -> CodeType:
+        """The code of the text."""
+        lines = decode_source(self._text).splitlines(keepends=True)
+        # Without a time, so that it is not held against the file.
+        linecache.cache[self.path] = len(self._text), None, lines, self.path
+        code: CodeType = self.source_to_code(self._text, self.path)
+        return code
 
 
 @contextmanager
