@@ -25,7 +25,9 @@ class CachingEngine:
         self.running = running
         self.prefilled = self.asked = self.cached = self.warmups = 0
         self.peak = Counter[int]()
+        # The calls in their order, and how many ran on the rank then.
         self.log: list[tuple[str, int]] = []
+        self.at_once: list[int] = []
         self.broken = False
         self._texts: list[str] = []
         # By rank: what was computed, each time with what had been there before it.
@@ -77,6 +79,7 @@ class CachingEngine:
         self._active[rank] += 1
         self.peak[rank] = max(self.peak[rank], self._active[rank])
         self.log.append((request.step, request.row))
+        self.at_once.append(self._active[rank])
         self._calls[rank] += 1
         self._rows.setdefault(request.row, set()).add(rank)
         self._texts.append(text + "\nassistant:")
@@ -90,7 +93,13 @@ class CachingEngine:
             self._active[rank] -= 1
         self.asked += len(text)
         self.cached += cached
-        return Reply(text=reply, prompt_tokens=len(text), completion_tokens=len(reply), cached_tokens=cached, rank=rank)
+        return Reply(
+            text=reply,
+            prompt_tokens=len(text) // 4,
+            completion_tokens=len(reply) // 4,
+            cached_tokens=cached // 4,
+            rank=rank,
+        )
 
     async def warm(self, request: Request) -> Reply:
         if self.broken:

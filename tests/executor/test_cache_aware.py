@@ -5,6 +5,7 @@ A token of the engine is four characters (tests/executor/caching_engine.py).
 
 from __future__ import annotations
 
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -216,3 +217,26 @@ def test_steps_take_turns_over_a_block_of_rows_where_the_cache_is_small() -> Non
     assert small.prefilled < 0.5 * plain.prefilled
     first = [step for step, _ in small.log[:40]]
     assert first == ["r0"] * 40
+
+
+def test_rows_that_wait_for_a_tool_keep_nobody_waiting(tmp_path: Path) -> None:
+    """What is held for them would fill the cache: it is let go, and other rows go on."""
+    (tmp_path / "slow.py").write_text("import time\n\ndef wait(text):\n    time.sleep(0.1)\n    return text[:20]\n")
+    doc = '"Read.\\n{{ doc }}\\n'
+    workflow = helix.loads(
+        "workflow w(doc: text)\n"
+        'model m { name: "m", temperature: 0, max_tokens: 20 }\n'
+        'tool wait(text: text) -> text from python "slow:wait" effects read\n'
+        f'a = llm {{ user {doc}First." }}\n'
+        f'b = llm {{ user {doc}Second." }}\n'
+        "t = wait(a)\n"
+        f'c = llm {{ user {doc}Third: {{{{ t }}}} {{{{ b }}}}" }}\n'
+        "output c\n",
+        folder=tmp_path,
+    )
+    engine = CachingEngine(kv_tokens=400, running=4)
+    result = ran(engine, workflow, [{"doc": context(at)} for at in range(8)])
+    assert result.report.failed_rows == 0
+    # Two rows fill the cache. While their tools work, the others go on, and not one by one.
+    assert "c" not in [step for step, _ in engine.log[:10]]
+    assert max(engine.at_once[4:10]) >= 2

@@ -31,15 +31,20 @@ REPLY = 256
 # So many warm-ups in a row may fail before no more are made.
 FAILURES = 3
 _ENOUGH = 30
+# The share of the slots below which an engine has too little to do.
+BUSY = 0.5
 
 
 class _Row:
-    """A row at work: where its calls go, the beginning that is held for it, and the prompt that it ended with."""
+    """A row at work: where its calls go, how many wait or run, the beginning that is held for it, and the prompt that it
+    ended with.
+    """
 
-    __slots__ = ("held", "last", "rank")
+    __slots__ = ("calls", "held", "last", "rank")
 
     def __init__(self, rank: Rank) -> None:
         self.rank = rank
+        self.calls = 0
         self.held: Node | None = None
         self.last: Node | None = None
 
@@ -101,6 +106,7 @@ class CacheAwareQueue:
         ticket = Ticket(call, self._key(call), 0 if text is None else len(text))
         ticket.reserve = self._reply_length(call) * self._per_token
         rank = self._place(call, text)
+        self._rows.setdefault(call.instance, _Row(rank)).calls += 1
         self._enter(ticket, rank, text)
         rank.push(ticket)
 
@@ -125,9 +131,7 @@ class CacheAwareQueue:
             found = 0 if text is None else rank.cache.matched(text, expected=True)
             return rank.load + length - found
 
-        rank = min(self._ranks, key=lambda each: (cost(each), each.number))
-        self._rows[call.instance] = _Row(rank)
-        return rank
+        return min(self._ranks, key=lambda each: (cost(each), each.number))
 
     def _reply_length(self, call: Call) -> float:
         """The tokens that a reply is expected to take: the mean of its step, with a margin, else what it may take."""
@@ -161,7 +165,7 @@ class CacheAwareQueue:
             if warming is not None:
                 warming.held.append(rank.pop())
                 continue
-            if not rank.fits(ticket):
+            if not rank.fits(ticket) and not self._make_room(ticket, rank):
                 return None
             rank.pop()
             target = self._target(ticket)
@@ -175,12 +179,23 @@ class CacheAwareQueue:
         rank.begin(ticket)
         if len(self._ranks) > 1:
             ticket.call.rank = rank.number
-        if ticket.node is not None and ticket.call.instance is not None:
-            row = self._rows.get(ticket.call.instance)
-            if row is None:
-                row = self._rows[ticket.call.instance] = _Row(rank)
-            if row.rank is rank:
-                self._hold(row, ticket.node)
+        row = self._rows.get(ticket.call.instance)
+        if row is not None and row.rank is rank and ticket.node is not None:
+            self._hold(row, ticket.node)
+
+    def _make_room(self, ticket: Ticket, rank: Rank) -> bool:
+        """Lets go of what is held for rows that wait for a tool, the oldest first, where the engine has little to do:
+        holding pays only as long as it keeps nobody waiting.
+        """
+        if rank.running >= BUSY * rank.slots:
+            return False
+        for row in self._rows.values():
+            if row.rank is rank and row.held is not None and not row.calls:
+                rank.cache.unpin(row.held)
+                row.held = None
+                if rank.fits(ticket):
+                    return True
+        return False
 
     def _hold(self, row: _Row, node: Node) -> None:
         """Holds for a row what all its calls begin with; for a dialogue, whose prompts grow, the last one whole."""
@@ -309,6 +324,9 @@ class CacheAwareQueue:
     def _end(self, ticket: Ticket, rank: Rank) -> None:
         rank.end(ticket)
         self._leave(ticket, rank)
+        row = self._rows.get(ticket.call.instance)
+        if row is not None:
+            row.calls -= 1
 
     def row_began(self, row: object, rank: int) -> None:
         if 0 <= rank < len(self._ranks):
