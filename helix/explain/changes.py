@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -13,6 +13,7 @@ from helix.logical import (
     Filter,
     Generate,
     Invoke,
+    Limit,
     LogicalPlan,
     Node,
     bodies,
@@ -23,7 +24,7 @@ from helix.logical import (
 from helix.optimizer.tree.refs import CallSite, Piece, Resolution
 from helix.optimizer.tree.resolve import resolve_plan
 from helix.optimizer.tree.shape import Hole
-from helix.places import static_name
+from helix.places import Places, static_name
 from helix.summary import summarize
 
 ChangeKind = Literal[
@@ -36,6 +37,7 @@ COSMETIC: tuple[ChangeKind, ...] = ("branches", "constants", "outputs", "operato
 _MOST_NAMES = 4
 _LOOPS = ("items", "rounds")
 _BRANCHES = ("then", "otherwise")
+_RELATIONS = ("filter", "limit")
 _SAID: dict[ChangeKind, str] = {
     "merged": "merges {steps} into {detail}",
     "dropped": "drops {steps}",
@@ -115,12 +117,14 @@ class _View:
         self.sites: dict[str, list[CallSite]] = {}
         for site in self.found.calls:
             self.sites.setdefault(static_name(site.node.step), []).append(site)
-        self.names = {site.node.step for site in self.found.calls}
-        self.filters = sum(place.kind == "filter" for place in self.found.places)
+        order = Places(plan.steps)
+        names = dict.fromkeys(site.node.step for site in self.found.calls)
+        self.names = dict.fromkeys(sorted(names, key=lambda name: order.named(name).rank))
+        self.relations: Counter[str] = Counter(place.kind for place in self.found.places)
         self.nodes: tuple[Node, ...] = tuple(every_node(plan.sink))
         self.fetched = {node.step for node in self.nodes if isinstance(node, Fetch)}
 
-    def frames(self, site: CallSite, kinds: tuple[str, ...]) -> list[str]:
+    def frames(self, site: CallSite, kinds: Collection[str]) -> list[str]:
         """The names of the frames of these kinds that a call stands in, the outermost first."""
         names: list[str] = []
         frame = site.frame
@@ -209,16 +213,14 @@ def _places(old: _View, new: _View) -> Iterator[Change]:
         if step not in steps:
             steps.append(step)
 
-    # Where filters have become fewer, a step is after fewer of them and has not moved.
-    same_filters = old.filters == new.filters
+    # Where filters or limits have become fewer, a step is after fewer of them and has not moved.
+    kept = [kind for kind in _RELATIONS if old.relations[kind] == new.relations[kind]]
     for name, before, after in _pairs(old, new):
         for kinds in (_LOOPS, _BRANCHES):
             left = _left_over(old.frames(before, kinds), new.frames(after, kinds))
             if left:
                 note("hoisted", " and ".join(left), name)
-        had, has = old.frames(before, ("filter",)), new.frames(after, ("filter",))
-        if not same_filters:
-            continue
+        had, has = old.frames(before, kept), new.frames(after, kept)
         if len(has) > len(had):
             note("later", " and ".join(_left_over(has, had)), name)
         elif len(has) < len(had):
@@ -308,12 +310,15 @@ def _rows(before: LogicalPlan, after: LogicalPlan) -> Iterator[Change]:
         yield Change(kind="grouped", detail=", ".join(after.scan.order))
     old = [each.condition.id for each in spine(before.sink.rows) if isinstance(each, Filter)]
     new = [each.condition.id for each in spine(after.sink.rows) if isinstance(each, Filter)]
+    limits = [sum(isinstance(each, Limit) for each in spine(plan.sink.rows)) for plan in (before, after)]
     if len(new) < len(old):
         fewer = len(old) - len(new)
         said = f"makes {len(old)} filters {len(new)}" if new else f"drops {fewer} filter{'s' * (fewer > 1)}"
         yield Change(kind="filters", detail=said)
     elif new != old and sorted(new) == sorted(old):
         yield Change(kind="filters", detail="puts filters in another order")
+    elif 0 < limits[1] < limits[0]:
+        yield Change(kind="filters", detail=f"makes {limits[0]} limits {limits[1]}")
     elif [type(each) for each in spine(before.sink.rows)] != [type(each) for each in spine(after.sink.rows)]:
         yield Change(kind="filters", detail="moves filters and limits over rows")
     branches = [sum(isinstance(node, Choose) for node in every_node(plan.sink)) for plan in (before, after)]

@@ -42,6 +42,16 @@ OTHER = 'y = llm { user "Two: {{ a }}" }'
             ["runs x before keep when n > 1"],
         ),
         (
+            workflow(f"{A}\n\nsort by n\n\nlimit 3", "x"),
+            workflow(f"sort by n\n\nlimit 3\n\n{A}", "x"),
+            ["runs x only after limit 3"],
+        ),
+        (
+            workflow(f"limit 3\n\nlimit 5\n\n{A}", "x"),
+            workflow(f"limit 3\n\n{A}", "x"),
+            ["makes 2 limits 1"],
+        ),
+        (
             workflow(f"if n > 1 {{\n  {A}\n}}", "x"),
             workflow(A, "x"),
             ["takes x out of if n > 1", "takes away a branch"],
