@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -24,7 +27,7 @@ from helix.executor.tables import MemorySink, open_rows
 from helix.logical import Generate, LogicalPlan
 from helix.places import static_name
 from helix.prefixes import literal_messages
-from helix.types import JSON, TEXT, ListOf, Type
+from helix.types import JSON, TEXT, ListOf, Table, Type
 
 PATIENCE = 60.0
 
@@ -80,7 +83,61 @@ DECLARATIONS: Mapping[str, tuple[str, tuple[Type, ...], Type]] = {
         (ListOf(TEXT),),
         ListOf(TEXT),
     ),
+    # Two spellings of one query, a look-up that fails where the key is no JSON, and statements that a workflow writes.
+    "sold": (
+        'tool sold(who: text) -> table from sql "sqlite:shop.db" '
+        'query "select id, total from orders where customer=:who"',
+        (TEXT,),
+        Table(),
+    ),
+    "bought": (
+        'tool bought(who: text) -> table from sql "sqlite:shop.db" '
+        'query "SELECT id , total FROM orders WHERE (customer = :who)"',
+        (TEXT,),
+        Table(),
+    ),
+    "parsed": (
+        'tool parsed(who: text) -> table from sql "sqlite:shop.db" '
+        'query "SELECT city, json(:who) AS v FROM people WHERE name = :who OR 1"',
+        (TEXT,),
+        Table(),
+    ),
+    "ask": ('tool ask(query: text) -> table from sql "sqlite:shop.db"', (TEXT,), Table()),
 }
+STATEMENTS = (
+    "select count(*) n from orders o where ((o.total > 1))",
+    "SELECT COUNT(*) AS n FROM orders AS o WHERE o.total > 1 -- all",
+    "SELECT name, city FROM people",
+    "SELECT json(name) FROM people",
+)
+SHOP = """
+CREATE TABLE orders (id INTEGER PRIMARY KEY, customer TEXT, total REAL, day TEXT);
+CREATE TABLE people (name TEXT, city TEXT);
+"""
+
+
+def make_shop(folder: Path) -> None:
+    """Writes the database that the workflows' SQL tools read."""
+    database = sqlite3.connect(folder / "shop.db")
+    database.executescript(SHOP)
+    names = ("red", "bug report", "42", "ไทย")
+    orders = [(number, names[number % 4], number / 2, f"2026-01-{number + 10}") for number in range(12)]
+    database.executemany("INSERT INTO orders VALUES (?, ?, ?, ?)", orders)
+    database.executemany("INSERT INTO people VALUES (?, ?)", [(name, name.upper()) for name in names])
+    database.commit()
+    database.close()
+
+
+@cache
+def _shop() -> tempfile.TemporaryDirectory[str]:
+    folder = tempfile.TemporaryDirectory()
+    make_shop(Path(folder.name))
+    return folder
+
+
+def shop() -> Path:
+    """A folder with that database, which goes with the process."""
+    return Path(_shop().name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,9 +186,10 @@ def run_plan(
     failing: float = 0.0,
     salt: int = 0,
     folder: Path | None = None,
+    merge: bool = True,
 ) -> Outcome:
     """Runs a plan to its end. `failing` is the share of prompts that fail, `salt` changes which ones do; relative
-    databases lie in `folder`.
+    databases lie in `folder`. Without `merge` equal calls are made again instead of once.
     """
     tools = Tools(failing=failing)
 
@@ -148,7 +206,7 @@ def run_plan(
             plan,
             source,
             sink,
-            RunSettings(concurrency=2),
+            RunSettings(concurrency=2, merge=merge),
             open_engine=lambda address: engine,
             callables=tools.callables,
             folder=folder,

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, TypeVar
 
-from compared import DECLARATIONS
+from compared import DECLARATIONS, STATEMENTS
 from wellbound import LABELS, RECORD, TestTool, WellBound, _Author, _indented, _Names
 
-from helix.types import BOOL, FLOAT, INT, JSON, TEXT, Choice, ListOf, Optional, Record, Type, optional, quote
+from helix.types import BOOL, FLOAT, INT, JSON, TEXT, Choice, ListOf, Optional, Record, Table, Type, optional, quote
 
 T = TypeVar("T")
 TOOLS = tuple(
@@ -176,8 +176,12 @@ class Author(_Author):
             again = self.again(names, wanted)
             if again is not None:
                 return again
-        made = super().value(names, wanted)
-        if made[0][0].startswith(("llm", "find", "sub")):
+        if wanted is None and self.chance(20):
+            self._called.add("ask")
+            made: tuple[list[str], Type] = [f"ask({quote(self.one(STATEMENTS))})"], Table()
+        else:
+            made = super().value(names, wanted)
+        if made[0][0].startswith(("llm", "sub", *DECLARATIONS)) and not made[0][0].startswith("save"):
             self._written.append((*made, dict(names.types)))
         return made
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sqlite3
 from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
-from compared import Asked, difference, run_plan
+from compared import Asked, difference, make_shop, run_plan
 from fixture_files import UNCHANGED, Fixture, identifiers, read, with_shared, write
 from random_workflows import value_of
 from rules_support import plan_of
@@ -27,10 +26,6 @@ FILES = sorted((Path(__file__).parent / "fixtures").glob("*.txt"))
 FIXTURES = [each for file in FILES for each in with_shared(read(file))]
 KNOWN = {function.__name__: function for function in RULES}
 FAILING = (0.0, 0.3)
-SHOP = """
-CREATE TABLE orders (id INTEGER PRIMARY KEY, customer TEXT, total REAL, day TEXT);
-CREATE TABLE people (name TEXT, city TEXT);
-"""
 
 
 def rows_for(plan: LogicalPlan, seed: str) -> list[dict[str, Any]]:
@@ -83,14 +78,7 @@ def test_plan(fixture: Fixture) -> None:
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the database that the workflows' SQL tools read."""
     folder = tmp_path_factory.mktemp("shop")
-    database = sqlite3.connect(folder / "shop.db")
-    database.executescript(SHOP)
-    names = ("red", "bug report", "42", "ไทย")
-    orders = [(number, names[number % 4], number / 2, f"2026-01-{number + 10}") for number in range(12)]
-    database.executemany("INSERT INTO orders VALUES (?, ?, ?, ?)", orders)
-    database.executemany("INSERT INTO people VALUES (?, ?)", [(name, name.upper()) for name in names])
-    database.commit()
-    database.close()
+    make_shop(folder)
     return folder
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from compared import difference, run_plan
+from compared import Asked, difference, run_plan, shop
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from random_workflows import TOOLS, Case, case
@@ -25,7 +25,9 @@ from helix.optimizer.driver import Optimized, optimize
 from helix.optimizer.rewrite import rewrite
 from helix.optimizer.rule import RuleContext, RuleFunction
 from helix.optimizer.rules import RULES
+from helix.optimizer.stats import table_stats
 from helix.optimizer.table import Chain
+from helix.optimizer.tokens import estimate
 from helix.plan_json import from_json, to_json
 from helix.show import plan_text
 from helix.traits import traits
@@ -50,10 +52,19 @@ def some_rules(seed: int) -> Sequence[RuleFunction]:
     return [function for function in RULES if dice.random() < 0.4]
 
 
-def check(found: Case, rules: Sequence[RuleFunction]) -> Optimized:
+def some_context(seed: int, found: Case) -> RuleContext:
+    """What rules may know: nothing, the table, what a store has, or both."""
+    dice = Random(seed + 1)
+    names = [name for name, _, _ in found.workflow.inputs]
+    stats = table_stats(found.rows, estimate(), names) if dice.random() < 0.3 else None
+    known = Asked(failing=found.failing, salt=0) if dice.random() < 0.3 else None
+    return RuleContext(stats=stats, known=known)
+
+
+def check(found: Case, rules: Sequence[RuleFunction], context: RuleContext | None = None) -> Optimized:
     """Runs a workflow plain and optimized, and fails with both plans where they differ."""
     plan = plan_of(found.workflow)
-    made = optimize(plan, rules=rules)
+    made = optimize(plan, context, rules)
     if not made.fired:
         return made
     assert from_json(to_json(made.plan)) == made.plan
@@ -68,8 +79,8 @@ def check(found: Case, rules: Sequence[RuleFunction]) -> Optimized:
 
 
 def compared(made: Optimized, found: Case) -> str | None:
-    plain = run_plan(made.plain, found.rows, failing=found.failing)
-    better = run_plan(made.plan, found.rows, failing=found.failing)
+    plain = run_plan(made.plain, found.rows, failing=found.failing, folder=shop())
+    better = run_plan(made.plan, found.rows, failing=found.failing, folder=shop())
     counted = is_counted(found, made.plan)
     return difference(
         plain,
@@ -99,7 +110,8 @@ def is_counted(found: Case, plan: LogicalPlan) -> bool:
 @settings(max_examples=150)
 @given(SEEDS)
 def test_random_workflows_give_the_same(seed: int) -> None:
-    check(case(seed), some_rules(seed))
+    found = case(seed)
+    check(found, some_rules(seed), some_context(seed, found))
 
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
@@ -114,7 +126,8 @@ def test_workflows_of_all_kinds_give_the_same(data: st.DataObject) -> None:
 @settings(max_examples=800)
 @given(SEEDS)
 def test_many_random_workflows_give_the_same(seed: int) -> None:
-    check(case(seed), some_rules(seed))
+    found = case(seed)
+    check(found, some_rules(seed), some_context(seed, found))
 
 
 def test_every_rule_fires_on_random_workflows() -> None:
