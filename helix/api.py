@@ -4,30 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
+from helix.callables import load_callables, used_modules
 from helix.errors import EngineError, InputError, OptionError, near_match
 from helix.logical import Generate, every_node
 from helix.results import RunReport, RunResult
+from helix.waiting import waited
 
 if TYPE_CHECKING:
     from helix.dsl import Workflow
     from helix.executor.engines.base import Capabilities, Engine
+    from helix.executor.equipment import Equipment
     from helix.executor.run import Run
     from helix.executor.settings import RunSettings
+    from helix.executor.store.settings import StoreSettings
     from helix.executor.tables import RowSource, ScanReport
     from helix.explain.explanation import Explanation
     from helix.grammar.bind import Bound
+    from helix.keeping import Keeping
+    from helix.logical import LogicalPlan
     from helix.optimizer.rule import TableStats
     from helix.physical import PhysicalPlan
-    from helix.syntax import Workflow as Syntax
 
 # Rules by which equal calls become one: what `--no-merge` asks to leave.
 _MERGING = ("merge_equal_steps", "hoist_invariants")
-_Made = TypeVar("_Made")
 _SUFFIXES = (".helix",)
 
 
@@ -97,7 +100,7 @@ def check(workflow: Workflow, *, set: Mapping[str, Any] | None = None) -> Bound:
     from helix.grammar.bind import bind
 
     overrides = {name: value if isinstance(value, str) else _as_text(value) for name, value in (set or {}).items()}
-    return bind(workflow.syntax, folder=workflow.folder, overrides=overrides, modules=_modules(workflow))
+    return bind(workflow.syntax, folder=workflow.folder, overrides=overrides, modules=used_modules(workflow))
 
 
 def explain(
@@ -163,7 +166,7 @@ def run(workflow: Workflow, rows: Any = None, **options: Any) -> RunResult:
 
     Inside a running event loop (a notebook) the run gets a thread and a loop of its own.
     """
-    return _waited(arun(workflow, rows, **options))
+    return waited(arun(workflow, rows, **options))
 
 
 async def arun(
@@ -181,6 +184,10 @@ async def arun(
     rules: Iterable[str] | None = None,
     without: Iterable[str] = (),
     quiet: bool = True,
+    store: str | os.PathLike[str] | bool | None = None,
+    resume: bool = False,
+    fresh: bool = False,
+    retry_failed: bool = False,
     **options: Any,
 ) -> RunResult:
     """Runs a workflow over a table.
@@ -192,9 +199,17 @@ async def arun(
     ones by default, `[]` for none), less those in `without`; the result is the same whichever run. `settings` or its
     fields as `options` (`concurrency`, `call_timeout`, `max_failed`, ...) say how the run behaves.
 
+    `store` names a folder in which results are looked up and kept (True: `.helix`), `resume` lets the same run go on
+    where it ended, `fresh` makes every call again, `retry_failed` those that failed. Nothing is kept by default.
+
     Raises SourceErrors, InputError, OptionError and EngineError before the first call, and EngineError where the engine
     refuses the first call so that no other can succeed; what happens to rows is in the rows and the report.
     """
+    kept: StoreSettings | None = None
+    if store is not None or resume or fresh or retry_failed:
+        from helix.keeping import store_settings
+
+        kept = store_settings(store, resume, fresh, retry_failed)
     prepared = Prepared(
         workflow,
         rows,
@@ -209,6 +224,7 @@ async def arun(
         rules=rules,
         without=without,
         quiet=quiet,
+        store=kept,
     )
     result = await prepared.run()
     if result.report.nothing_done:
@@ -235,6 +251,7 @@ class Prepared:
         quiet: bool,
         rules: Iterable[str] | None = None,
         without: Iterable[str] = (),
+        store: StoreSettings | None = None,
     ) -> None:
         from helix.executor.tables import open_rows
         from helix.executor.tables.targets import refuse_target
@@ -274,12 +291,34 @@ class Prepared:
         self._stats: TableStats | None = None
         self.active: Run | None = None
         self.partial: str = ""
+        self.keeping: Keeping | None = None
+        self._path = os.fspath(rows) if isinstance(rows, str | os.PathLike) and rows != "-" else None
+        if store is not None:
+            from helix.keeping import Keeping
+
+            self.keeping = Keeping(store)
 
     def scan(self) -> ScanReport:
         """Reads the input once: malformed records are found before any call. Raises InputError."""
         if self.scanned is None:
-            self.scanned = self.source.scan()
+            self.scanned = self.source.scan(None if self.keeping is None else self.keeping.row_seen)
         return self.scanned
+
+    @property
+    def known_before(self) -> list[str]:
+        """What a person should know, before the first call, of what is known from earlier runs."""
+        return [] if self.keeping is None else self.keeping.known.said
+
+    @property
+    def resumable(self) -> bool:
+        """Whether the same run goes on from here."""
+        return self.keeping is not None and self.keeping.known.resumable
+
+    def close(self) -> None:
+        """Closes what is open; `run` does so itself."""
+        self.source.close()
+        if self.keeping is not None:
+            self.keeping.known.close(finished=False)
 
     def _look_at_table(self) -> None:
         """Lets the rules that want a look at the table have one: what its columns hold, and how often."""
@@ -344,6 +383,8 @@ class Prepared:
                 callables=self._callables,
                 folder=self._workflow.folder,
                 model=self._model,
+                known=None if self.keeping is None else self.keeping.known,
+                opened=self._engines_opened,
                 progress=progress,
             )
             await active.start()
@@ -365,9 +406,25 @@ class Prepared:
         finally:
             if active is not None:
                 await active.close()
-            self.source.close()
+            self.close()
         kept = sink if isinstance(sink, MemorySink) else None
         return RunResult(report, kept=kept, path=self._output)
+
+    def _engines_opened(self, equipment: Equipment) -> LogicalPlan:
+        """The plan to run, now that the engines can tell what is known of their replies."""
+        from helix.optimizer.driver import optimize
+        from helix.optimizer.rule import KnownResults, RuleContext
+
+        def improved(known: KnownResults) -> LogicalPlan:
+            return optimize(self.bound.plan, RuleContext(stats=self._stats, known=known), self._rules).plan
+
+        if self.keeping is not None:
+            name = self._engine if self._engine is None or isinstance(self._engine, str) else self._engine.name
+            self.plan = self.keeping.opened(
+                equipment, self.bound.plan, source=self.source, path=self._path, engine=name, model=self._model,
+                improved=improved,
+            )  # fmt: skip
+        return self.plan
 
     def _finish(self, sink: Any, report: RunReport) -> None:
         """Shows the output under its name; an interrupted run leaves what is done beside it."""
@@ -378,6 +435,8 @@ class Prepared:
             report.notes.append(self.partial)
         else:
             sink.commit()
+        if report.outcome in ("interrupted", "stopped") and self.resumable:
+            report.notes.append("the same command goes on from here")
 
     def _keep_partial(self, sink: Any) -> None:
         if self._output in (None, "-"):
@@ -422,42 +481,6 @@ class Prepared:
         return names.pop() if len(names) == 1 else None
 
 
-def load_callables(workflow: Workflow, bound: Bound) -> dict[str, Callable[..., Any]]:
-    """The functions of a workflow's python tools and expressions, by their qualified names.
-
-    Functions given from Python are taken as they are; others are loaded from the folder of the workflow file and from
-    nowhere else. Raises OptionError for what is not there.
-    """
-    from helix.executor.tools.modules import load_function
-
-    given = {"": workflow.callables} | {path: used.callables for path, used in _used(workflow).items()}
-    found: dict[str, Callable[..., Any]] = {}
-    for name, declared in bound.callables.items():
-        own = given.get(declared.namespace, {})
-        if declared.name in own:
-            found[name] = own[declared.name]
-            continue
-        folders = [] if declared.folder is None else [declared.folder]
-        found[name] = load_function(declared.target, folders)
-    return found
-
-
-def _used(workflow: Workflow) -> dict[str, Workflow]:
-    """The workflows that a workflow calls, those that they call among them, by path."""
-    found: dict[str, Workflow] = {}
-    stack = [workflow]
-    while stack:
-        for path, used in stack.pop().uses.items():
-            if path not in found:
-                found[path] = used
-                stack.append(used)
-    return found
-
-
-def _modules(workflow: Workflow) -> dict[str, Syntax]:
-    return {path: used.syntax for path, used in _used(workflow).items()}
-
-
 def _as_text(value: Any) -> str:
     from helix.canonical import canonical_text
 
@@ -475,26 +498,3 @@ def _settings(settings: RunSettings | None, options: Mapping[str, Any]) -> RunSe
         if name not in known:
             raise OptionError(f"unknown option `{name}`; {name_help(name, known, 'options')}")
     return replace(settings or RunSettings(), **options)
-
-
-def _waited(work: Coroutine[Any, Any, _Made]) -> _Made:
-    """The result of a coroutine, from outside a loop or inside one."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(work)
-    outcome: list[_Made] = []
-    failure: list[BaseException] = []
-
-    def run_apart() -> None:
-        try:
-            outcome.append(asyncio.run(work))
-        except BaseException as error:
-            failure.append(error)
-
-    thread = threading.Thread(target=run_apart, name="helix-run")
-    thread.start()
-    thread.join()
-    if failure:
-        raise failure[0]
-    return outcome[0]

@@ -27,6 +27,15 @@ _set = click.option(
 )
 
 
+_store = click.option(
+    "--store",
+    metavar="FOLDER",
+    envvar="HELIX_STORE",
+    type=click.Path(path_type=Path),
+    help="Where results are kept (default: .helix in the current folder).",
+)
+
+
 def main() -> None:
     """The entry point: runs a command and turns what goes wrong into one message and an exit code."""
     sys.exit(_guarded())
@@ -265,6 +274,11 @@ def explain(file: str, constants: tuple[str, ...], **options: Any) -> int:
 @click.option("--tenant", metavar="NAME", help="Whose run it is: runs of others share no cached prefix with it.")
 @click.option("--rules", metavar="A,B", help="Apply only these rules to the plan; `none` is no rule at all.")
 @click.option("--without", metavar="A,B", help="Leave these rules out.")
+@_store
+@click.option("--no-store", is_flag=True, help="Keep nothing and know nothing of earlier runs.")
+@click.option("--store-size", metavar="SIZE", help="The most that results may take: 500MB, 4GB (default 2GB).")
+@click.option("--fresh", is_flag=True, help="Make every call again, whatever is known from earlier runs.")
+@click.option("--retry-failed", is_flag=True, help="Make those calls again that failed when this was run before.")
 @click.option("--quiet", "-q", is_flag=True, help="Say nothing but errors.")
 def run(file: str, source: str | None, target: str, constants: tuple[str, ...], quiet: bool, **options: Any) -> int:
     """Run a workflow over a table.
@@ -336,6 +350,47 @@ def show(file: str, rows: int, columns: str | None, input_format: str | None, wi
 
     found = read_preview(file, rows=rows, format=input_format)
     print_preview(found if columns is None else found.only(columns), width=width, cell=cell)
+
+
+@cli.group()
+def cache() -> None:
+    """Look at the results that runs have kept, or remove them."""
+
+
+@cache.command("show")
+@_store
+@click.option(
+    "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True, help="How to show it."
+)
+def cache_show(store: Path | None, form: str) -> int:
+    """Print what a store holds: results by model and step, and the runs that can be resumed.
+
+    \b
+    helix cache show
+    helix cache show --store shared --format json
+    """
+    from helix.command_cache import show_command
+    from helix.executor.store.settings import FOLDER
+
+    return show_command(store or FOLDER, form)
+
+
+@cache.command("clear")
+@_store
+@click.option("--older-than", metavar="TIME", help="Only what was not used for so long: 12h, 30d.")
+@click.option("--keep-runs", is_flag=True, help="Remove results alone; runs can still be resumed.")
+@click.option("--yes", "-y", "sure", is_flag=True, help="Do not ask.")
+def cache_clear(store: Path | None, older_than: str | None, keep_runs: bool, sure: bool) -> int:
+    """Remove results, and what is kept of runs.
+
+    \b
+    helix cache clear
+    helix cache clear --older-than 30d --yes
+    """
+    from helix.command_cache import clear_command
+    from helix.executor.store.settings import FOLDER
+
+    return clear_command(store or FOLDER, older_than, keep_runs, sure)
 
 
 def _load(file: str) -> Workflow:

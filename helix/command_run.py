@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 from math import isfinite
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from helix.api import Prepared
 from helix.dsl import Workflow
@@ -16,6 +18,9 @@ from helix.executor.settings import RunSettings
 from helix.executor.tables import ScanReport
 from helix.progress import Progress, count, say
 from helix.results import RunReport
+
+if TYPE_CHECKING:
+    from helix.executor.store.settings import StoreSettings
 
 WELL, WRONG, FAILED, INTERRUPTED = 0, 2, 3, 130
 SHOWN_ERRORS = 5
@@ -40,6 +45,11 @@ def run_command(
     no_merge: bool,
     rules: str | None,
     without: str | None,
+    store: Path | None,
+    no_store: bool,
+    store_size: str | None,
+    fresh: bool,
+    retry_failed: bool,
     **settings: Any,
 ) -> int:
     """Runs a workflow and gives the exit code. Raises HelixError for what is wrong before the first call."""
@@ -66,6 +76,7 @@ def run_command(
         quiet=quiet,
         rules=rule_names(rules),
         without=rule_names(without) or (),
+        store=_kept(store, no_store, store_size, fresh, retry_failed),
     )
     speaker = _Speaker(quiet)
     if not quiet:
@@ -74,7 +85,7 @@ def run_command(
     try:
         scanned = prepared.scan()
     except BaseException:
-        prepared.source.close()
+        prepared.close()
         raise
     speaker.input(scanned)
     on_terminal = target == "-" and sys.stdout is not None and sys.stdout.isatty()
@@ -97,14 +108,19 @@ async def _run(prepared: Prepared, progress: Progress, speaker: _Speaker) -> int
         else:
             task.cancel()
 
+    def started() -> None:
+        for line in prepared.known_before:
+            speaker.say(line)
+        progress.start()
+
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop)
     try:
         with progress:
-            result = await prepared.run(progress=progress.update, started=progress.start)
+            result = await prepared.run(progress=progress.update, started=started)
     except asyncio.CancelledError:
-        speaker.say("interrupted" + _partial(prepared))
+        speaker.say("interrupted" + _partial(prepared) + _resumable(prepared))
         return INTERRUPTED
     finally:
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -115,6 +131,10 @@ async def _run(prepared: Prepared, progress: Progress, speaker: _Speaker) -> int
 
 def _partial(prepared: Prepared) -> str:
     return f"; {prepared.partial}" if prepared.partial else ""
+
+
+def _resumable(prepared: Prepared) -> str:
+    return "; the same command goes on from here" if prepared.resumable else ""
 
 
 def _exit_code(report: RunReport) -> int:
@@ -170,6 +190,8 @@ class _Speaker:
         if report.failed_rows:
             parts.append(f"{report.failed_rows:,} failed")
         parts.append(count(report.calls, "call"))
+        if report.fetched:
+            parts.append(f"{report.fetched:,} fetched")
         if report.merged:
             parts.append(f"{report.merged:,} more merged with equal ones")
         tokens = report.total("prompt_tokens"), report.total("completion_tokens")
@@ -207,6 +229,32 @@ def _failures(text: str | None) -> tuple[float | None, bool]:
     if not isfinite(number):
         raise OptionError(f"--max-failed takes a number of rows or a share such as 5%, found `{text}`")
     return number, text.endswith("%")
+
+
+def _kept(
+    store: Path | None, no_store: bool, store_size: str | None, fresh: bool, retry_failed: bool
+) -> StoreSettings | None:
+    """What the run keeps, and where. Raises OptionError for options that do not fit together."""
+    from helix.command_cache import size_in_bytes
+    from helix.executor.store.results import DEFAULT_BYTES
+    from helix.executor.store.settings import FOLDER, StoreSettings
+
+    if no_store:
+        given = {"--store": store, "--store-size": store_size, "--fresh": fresh, "--retry-failed": retry_failed}
+        odd = next((name for name, value in given.items() if value), None)
+        # A folder from the environment is a default, which --no-store switches off.
+        if odd is not None and not (odd == "--store" and os.environ.get("HELIX_STORE")):
+            raise OptionError(f"{odd} has no meaning with --no-store")
+        return None
+    if fresh and retry_failed:
+        raise OptionError("--fresh makes every call again, those that failed among them; leave out --retry-failed")
+    return StoreSettings(
+        folder=store or FOLDER,
+        named=store is not None,
+        fresh=fresh,
+        retry_failed=retry_failed,
+        most=DEFAULT_BYTES if store_size is None else size_in_bytes(store_size),
+    )
 
 
 def _seconds(option: str, text: str | None) -> float | None:

@@ -119,6 +119,10 @@ class InputError(HelixError):
         return "\n".join(lines)
 
 
+class StoreError(HelixError):
+    """A result store, or the journal of a run, that cannot be used. It is left as it is."""
+
+
 class ExecutionError(HelixError):
     """A step that failed on a row. `kind` is one of the kinds of the contract (`engine`, `timeout`, `schema`, ...)."""
 

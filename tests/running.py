@@ -193,5 +193,5 @@ class Folder:
 
     @property
     def names(self) -> list[str]:
-        """The files here, hidden ones too."""
-        return sorted(each.name for each in self.path.iterdir())
+        """The files here, hidden ones too, but for what runs keep for later ones."""
+        return sorted(each.name for each in self.path.iterdir() if each.name != ".helix")

@@ -55,10 +55,10 @@ def test_04_from_the_command_line(folder: Folder) -> None:
     assert said_calls(done.stderr) == 3
     # The plan has one step for both; what is left to merge are equal rows.
     assert "3 more merged with equal ones" in done.stderr
-    done = folder.run("-o", "out.jsonl", "--rules", "none")
+    done = folder.run("-o", "out.jsonl", "--rules", "none", "--fresh")
     assert said_calls(done.stderr) == 3
     assert "9 more merged with equal ones" in done.stderr
     merged = (folder.path / "out.jsonl").read_bytes()
-    done = folder.run("-o", "out.jsonl", "--no-merge")
+    done = folder.run("-o", "out.jsonl", "--no-merge", "--fresh")
     assert said_calls(done.stderr) == 12
     assert (folder.path / "out.jsonl").read_bytes() == merged

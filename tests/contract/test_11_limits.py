@@ -70,7 +70,7 @@ def test_11_times_of_a_call_and_of_the_run(ready: Folder) -> None:
     assert kinds(ready) == [None] * 7 + ["timeout"] + [None] * 12
     assert "row 7, step x: timeout: no reply within 0.1 s" in done.stderr
     began = time.monotonic()
-    done = ready.run("-o", "out.jsonl", "--run-timeout", "0.5", "-c", "1")
+    done = ready.run("-o", "out.jsonl", "--run-timeout", "0.5", "-c", "1", "--fresh")
     assert time.monotonic() - began < 8
     assert done.returncode == 3
     assert kinds(ready) == [None] * 7 + ["timeout"] + ["not_started"] * 12
@@ -102,7 +102,7 @@ def test_11_budgets_of_calls_and_tokens(ready: Folder, quick: Any) -> None:
     assert kinds(ready).count(None) == 5
     assert set(kinds(ready)[5:]) == {"limit"}
     assert "stopped early: the budget of 5 calls is used up" in done.stderr
-    done = quick("-o", "out.jsonl", "--max-tokens", "20", "-c", "1")
+    done = quick("-o", "out.jsonl", "--max-tokens", "20", "-c", "1", "--fresh")
     assert done.returncode == 3
     assert "stopped early: the budget of 20 tokens is used up" in done.stderr
     assert said_calls(done.stderr) == kinds(ready).count(None) == 4

@@ -116,7 +116,7 @@ def test_a_full_disk_is_one_message_and_exit_2(ready: Folder) -> None:
     assert done.stderr == "error: cannot write /dev/full: No space left on device\n"
     with open("/dev/full", "wb") as full:
         done = subprocess.run(
-            arguments(*ready.arguments()),
+            arguments(*ready.arguments("--no-store")),
             cwd=ready.path,
             stdout=full,
             stderr=subprocess.PIPE,
@@ -137,7 +137,7 @@ def test_a_disk_that_fills_up_leaves_the_old_output(ready: Folder) -> None:
         "sys.argv[1:] = sys.argv[1:]\nfrom helix.cli import main\nmain()\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script, *ready.arguments("-o", "out.jsonl")],
+        [sys.executable, "-c", script, *ready.arguments("-o", "out.jsonl", "--no-store")],
         cwd=ready.path,
         capture_output=True,
         env=environment(None),

@@ -16,9 +16,9 @@ HEAVY = ("openai", "sglang", "torch", "pyarrow", "networkx", "lark", "jinja2", "
 # The command line sits above everything, `helix/api.py` joins the folders, all else is nouns and one front end.
 # The methods `run`, `explain`, ... of a workflow object reach `api` when they are called; nothing does on import.
 LATE = {("dsl", "helix.api")}
-TOP = ("cli", "command_explain", "command_run", "command_serve", "__main__")
+TOP = ("cli", "command_cache", "command_explain", "command_run", "command_serve", "__main__")
 # `explaining` is the part of `api` that explains; nothing but the command line and `api` knows of it.
-JOINTS = ("api", "explaining", "reporting", *TOP)
+JOINTS = ("api", "callables", "explaining", "keeping", "reporting", *TOP)
 # What shows the work of a folder stands above that one, and below the joints like a folder.
 SHOWN = {"explain": "optimizer", "report": "optimizer"}
 # What only the command line may use.

@@ -52,10 +52,10 @@ class Asking:
     for people. `stored` says that outcomes may be used in other runs, for `holds` seconds (None: for good). `acts` says
     that a call may change the world: it is known by its place and its arguments, whatever its program.
     `merge` says that the run makes equal calls once. `seen` is what must not change while the calls are made, such as a
-    database file.
+    database file, `profile` what the lengths of its replies are counted under.
     """
 
-    __slots__ = ("acts", "head", "holds", "label", "merge", "model", "parameters", "seen", "stored")
+    __slots__ = ("acts", "head", "holds", "label", "merge", "model", "parameters", "profile", "seen", "stored")
 
     def __init__(
         self,
@@ -78,6 +78,7 @@ class Asking:
         self.holds = holds
         self.acts = acts
         self.seen = seen
+        self.profile: tuple[str, str, str] | None = None
         self.head = sha256(utf8(f"[{canonical_text(kind)},{model},{self.parameters},"))
 
     def call(

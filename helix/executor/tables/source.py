@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +47,8 @@ class RowSource:
             else:
                 yield Row(index, *check(record))
 
-    def scan(self) -> ScanReport:
-        """Read all rows once and say what is wrong with them.
+    def scan(self, seen: Callable[[Row], None] | None = None) -> ScanReport:
+        """Read all rows once and say what is wrong with them. `seen` hears of each of them.
 
         Raises InputError for the first malformed record (unless such rows are kept), and for a required column that
         no row has.
@@ -62,7 +62,7 @@ class RowSource:
         for index, record in enumerate(self._records()):
             records += 1
             if isinstance(record, BadRecord):
-                self._nothing(record, index)
+                values = self._nothing(record, index)
                 malformed += 1
                 error: RowError | None = record.row_error()
             else:
@@ -70,7 +70,9 @@ class RowSource:
                     unseen.difference_update(record)
                     if index < _NAMED_ROWS:
                         names.update(dict.fromkeys(record))
-                error = check(record)[1]
+                values, error = check(record)
+            if seen is not None:
+                seen(Row(index, values, error))
             if error is not None:
                 failures[error.kind] = failures.get(error.kind, 0) + 1
                 first.setdefault(error.kind, (index, error))

@@ -1,0 +1,232 @@
+"""The result store: values of calls by their keys, for later runs (contract 5, 6).
+
+Only successes are kept, as bytes. A reader has a connection of its own on the thread of the run; what is written goes
+through one thread, many results in a transaction. A result that is damaged is never given: each carries a digest of key
+and value. The store is a help, not a promise: where it cannot be written any more, the run goes on without it.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from queue import Empty, Full, Queue
+from typing import Any
+
+from helix.executor.store.database import FILE, connected, make_folder, open_database, refused
+from helix.executor.store.keys import Asking, utf8
+
+DEFAULT_BYTES = 2 * 1024**3
+# What a result takes besides its value: its key, digest, index entries.
+ENTRY_BYTES = 200
+_BATCH = 512
+_WAITING = 8192
+_LINGER = 0.05
+
+_Write = Callable[[sqlite3.Connection], None]
+
+
+class ResultStore:
+    """A store open for one run. `notes` are what a person should know of it at the end.
+
+    `most` bounds the bytes of all values; beyond it the results that were used longest ago go first. Opening raises
+    StoreError.
+    """
+
+    def __init__(self, folder: Path, *, most: int = DEFAULT_BYTES) -> None:
+        make_folder(folder)
+        self.path = folder / FILE
+        self.notes: list[str] = []
+        self._most = most
+        self._reader = open_database(folder)
+        self._askings: dict[int, tuple[str, str]] = {}
+        self._broken = False
+        self._queue: Queue[_Write | None] = Queue(_WAITING)
+        try:
+            cursor = self._reader.execute("INSERT INTO sessions (began) VALUES (?)", (time.time(),))
+        except sqlite3.Error as error:
+            self._reader.close()
+            raise refused(self.path, error) from None
+        self._session = cursor.lastrowid
+        self._thread = threading.Thread(target=self._work, name="helix-store", daemon=True)
+        self._thread.start()
+
+    # --- reading ---
+
+    def get(self, key: bytes, asking: Asking) -> str | None:
+        """The text stored under a key, for what was asked. Counts as a use of it."""
+        if self._broken:
+            return None
+        try:
+            row = self._reader.execute(
+                "SELECT id, asking, expires, digest, value FROM results WHERE key = ?", (key,)
+            ).fetchone()
+            if row is None or (row[2] is not None and row[2] <= time.time()):
+                return None
+            number, asked, _, digest, value = row
+            if self._asking(asked) != (asking.model, asking.parameters) or digest != _digest(key, value):
+                self._give_up("holds a result that is not what was stored; it is damaged")
+                return None
+            text = str(value, "utf-8", "surrogatepass")
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            self._give_up(f"cannot be read any more: {error}")
+            return None
+        self._later(
+            lambda database: _execute(
+                database,
+                "UPDATE results SET hits = hits + 1, session = max(session, ?) WHERE id = ?",
+                (self._session, number),
+            )
+        )
+        return text
+
+    def _asking(self, number: int) -> tuple[str, str] | None:
+        found = self._askings.get(number)
+        if found is None:
+            found = self._reader.execute("SELECT model, parameters FROM askings WHERE id = ?", (number,)).fetchone()
+            if found is not None:
+                self._askings[number] = found
+        return found
+
+    # --- writing ---
+
+    def put(self, key: bytes, asking: Asking, text: str) -> None:
+        """Stores a value, soon. Waits only where the disk does not keep up."""
+        value = utf8(text)
+        expires = None if asking.holds is None else time.time() + asking.holds
+
+        def write(database: sqlite3.Connection) -> None:
+            _execute(database, "INSERT OR IGNORE INTO askings (model, parameters) VALUES (?, ?)", _of(asking))
+            (number,) = database.execute(
+                "SELECT id FROM askings WHERE model = ? AND parameters = ?", _of(asking)
+            ).fetchone()
+            _execute(
+                database,
+                "INSERT INTO results (key, asking, step, session, expires, size, digest, value) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET asking = excluded.asking, "
+                "step = excluded.step, session = excluded.session, expires = excluded.expires, "
+                "size = excluded.size, digest = excluded.digest, value = excluded.value",
+                (
+                    key,
+                    number,
+                    asking.label,
+                    self._session,
+                    expires,
+                    len(value) + ENTRY_BYTES,
+                    _digest(key, value),
+                    value,
+                ),
+            )
+
+        self._later(write, wait=True)
+
+    def add_length(self, signature: str, model: str, sampling: str, tokens: int, cut: bool) -> None:
+        """Counts the length of a reply; one of many that is lost does no harm."""
+        self._later(
+            lambda database: _execute(
+                database,
+                "INSERT INTO lengths VALUES (?, ?, ?, ?, ?, 1) ON CONFLICT DO UPDATE SET count = count + 1",
+                (signature, model, sampling, tokens, int(cut)),
+            )
+        )
+
+    def _later(self, write: _Write, *, wait: bool = False) -> None:
+        """Hands something to the writing thread. What need not be kept is dropped where there is no room for it."""
+        if self._broken:
+            return
+        try:
+            self._queue.put(write, block=wait)
+        except Full:
+            return
+
+    def _give_up(self, why: str) -> None:
+        """Uses the store no more in this run."""
+        if not self._broken:
+            self._broken = True
+            self.notes.append(f"the result store {self.path} {why}; the run goes on without it")
+
+    def _work(self) -> None:
+        """The thread that writes."""
+        try:
+            database = connected(self.path)
+        except sqlite3.Error as error:
+            self._give_up(f"cannot be written: {error}")
+            database = None
+        ended = False
+        while not ended:
+            batch = self._batch()
+            if batch[-1] is None:
+                ended = True
+                batch.pop()
+            if self._broken or database is None or not batch:
+                continue
+            try:
+                self._write(database, batch)
+            except sqlite3.Error as error:
+                _rolled_back(database)
+                self._give_up(f"cannot be written: {error}")
+        if database is not None:
+            database.close()
+
+    def _batch(self) -> list[_Write | None]:
+        """What is to be written in one transaction, at least one thing. None is the end."""
+        batch: list[_Write | None] = [self._queue.get()]
+        until = time.monotonic() + _LINGER
+        while len(batch) < _BATCH and batch[-1] is not None:
+            try:
+                batch.append(self._queue.get(timeout=max(0.0, until - time.monotonic())))
+            except Empty:
+                break
+        return batch
+
+    def _write(self, database: sqlite3.Connection, batch: list[Any]) -> None:
+        database.execute("BEGIN IMMEDIATE")
+        for write in batch:
+            write(database)
+        evict(database, self._most)
+        database.execute("COMMIT")
+
+    def close(self) -> None:
+        """Writes what waits and closes the file."""
+        if self._thread.is_alive():
+            self._queue.put(None)
+            self._thread.join()
+        self._reader.close()
+
+
+def evict(database: sqlite3.Connection, most: int) -> None:
+    """Removes results until their bytes are within the bound: those of the earliest last use first."""
+    excess = database.execute("SELECT value FROM totals WHERE name = 'bytes'").fetchone()[0] - most
+    if excess <= 0:
+        return
+    gone: list[tuple[int]] = []
+    for number, size in database.execute("SELECT id, size FROM results ORDER BY session, id"):
+        gone.append((number,))
+        excess -= size
+        if excess <= 0:
+            break
+    database.executemany("DELETE FROM results WHERE id = ?", gone)
+    database.execute("PRAGMA incremental_vacuum(1024)").fetchall()
+
+
+def _execute(database: sqlite3.Connection, statement: str, values: tuple[Any, ...]) -> None:
+    database.execute(statement, values)
+
+
+def _of(asking: Asking) -> tuple[str, str]:
+    return asking.model, asking.parameters
+
+
+def _digest(key: bytes, value: bytes) -> bytes:
+    return sha256(key + value).digest()[:16]
+
+
+def _rolled_back(database: sqlite3.Connection) -> None:
+    try:
+        database.execute("ROLLBACK")
+    except sqlite3.Error:
+        # SQLite has rolled back by itself.
+        return

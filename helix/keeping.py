@@ -1,0 +1,153 @@
+"""What a run takes from earlier ones and keeps for later ones: joins the store to the optimizer, as `helix.api` does.
+
+Kept apart from `api.py` for its size alone.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from helix.canonical import canonical_text
+from helix.errors import OptionError
+from helix.executor.equipment import Equipment
+from helix.executor.prompts import Prompt
+from helix.executor.store.known import KnownCalls, ProfileKey
+from helix.executor.store.profiles import LengthProfiles
+from helix.executor.store.rows import RowPrints
+from helix.executor.store.runs import RunKey
+from helix.executor.store.settings import FOLDER, StoreSettings
+from helix.executor.tables import RowSource
+from helix.logical import Generate, LogicalPlan, every_node
+from helix.optimizer.lengths import sampling, signature
+from helix.optimizer.tree import resolve_plan
+from helix.prefixes import literal_messages
+
+
+def store_settings(
+    store: str | os.PathLike[str] | bool | None, resume: bool, fresh: bool, retry_failed: bool
+) -> StoreSettings | None:
+    """The settings of a run that Python starts: nothing is kept unless it is asked for. Raises OptionError."""
+    if store is None or store is False:
+        if resume or retry_failed:
+            store = True
+        elif fresh:
+            raise OptionError("`fresh` is for runs that keep something; give a folder as `store`, or `resume`")
+        else:
+            return None
+    folder = FOLDER if isinstance(store, bool) else Path(store)
+    resume = resume or retry_failed
+    return StoreSettings(folder=folder, named=True, resume=resume, fresh=fresh, retry_failed=retry_failed)
+
+
+class Keeping:
+    """What one run keeps and knows, from before its input is looked at until it has ended."""
+
+    def __init__(self, settings: StoreSettings) -> None:
+        self._rows = RowPrints() if settings.resume else None
+        self.known = KnownCalls(settings, self._rows)
+        self.row_seen = None if self._rows is None else self._rows.add
+
+    def opened(
+        self,
+        equipment: Equipment,
+        bound: LogicalPlan,
+        *,
+        source: RowSource,
+        path: str | None,
+        engine: str | None,
+        model: str | None,
+        improved: Callable[[StoredReplies], LogicalPlan],
+    ) -> LogicalPlan:
+        """Opens what is kept, once the engines tell what they are; gives the plan in which known replies are fetched.
+
+        `bound` is the plan as it was written, which a run is found again by. `path` is where the input lies, where it
+        has a path. `engine` and `model` override those of the workflow.
+        """
+        askings = {node.id: equipment.asking(node, _bare(node, model)) for node in _calls(bound)}
+        identities = sorted({asking.model for asking in askings.values() if asking is not None})
+        if path is not None:
+            where = os.path.realpath(path)
+        else:
+            where = f"rows {self._rows.content}" if self._rows is not None else ""
+        self.known.open(
+            RunKey(plan=bound.id, input=where, models=tuple(identities)), workflow=bound.name, input=source.name
+        )
+        improved_plan = improved(StoredReplies(self.known, equipment, model))
+        self.known.profiles = profile_keys(improved_plan, engine, model)
+        return improved_plan
+
+
+class StoredReplies:
+    """What the result store tells the optimizer: replies to prompts that no row changes."""
+
+    def __init__(self, known: KnownCalls, equipment: Equipment, model: str | None) -> None:
+        self._known = known
+        self._equipment = equipment
+        self._model = model
+
+    def reply(self, step: Generate) -> str | None:
+        """The text of the reply to a prompt of literal text, or None."""
+        messages = literal_messages(step)
+        asking = self._equipment.asking(step, _bare(step, self._model))
+        if messages is None or asking is None or step.on_overflow is not None:
+            return None
+        return self._known.reply(asking, [[role, content] for role, content in messages])
+
+
+def _calls(plan: LogicalPlan) -> list[Generate]:
+    return [node for node in every_node(plan.sink) if isinstance(node, Generate)]
+
+
+def _bare(node: Generate, model: str | None) -> Prompt:
+    """The prompt of a step without its messages: for what it asks besides them."""
+    return Prompt(replace(node, prompt=(), on_overflow=None), {}, model)
+
+
+# --- lengths of replies ---------------------------------------------------------------------------------------------
+
+
+def profile_model(node: Generate, engine: str | None, model: str | None) -> str:
+    """Whose replies are counted together: those of one model at one engine, as they are named."""
+    return canonical_text([engine or node.model.engine or "embedded", model or node.model.name])
+
+
+def profile_keys(plan: LogicalPlan, engine: str | None, model: str | None) -> Mapping[str, ProfileKey]:
+    """What the lengths of each llm step's replies are counted under, by the id of the step."""
+    found: dict[str, ProfileKey] = {}
+    for site in resolve_plan(plan).calls:
+        node = site.node
+        if isinstance(node, Generate):
+            key = (signature(site), profile_model(node, engine, model), sampling(node.model))
+            found.setdefault(node.id, key)
+    return found
+
+
+class KnownLengths:
+    """The lengths of replies in a store, as the cost model asks for them."""
+
+    def __init__(self, folder: Path, plan: LogicalPlan, engine: str | None, model: str | None) -> None:
+        self._profiles = LengthProfiles(folder)
+        named: dict[str | None, str] = {}
+        for node in _calls(plan):
+            named.setdefault(node.model.name, profile_model(node, engine, model))
+        self._models = named
+
+    def lengths(self, signature: str, model: str | None, sampling: str) -> list[tuple[int, bool]]:
+        """The lengths of earlier replies in tokens, each with whether the limit cut it off."""
+        return self._profiles.lengths(signature, self._models.get(model, ""), sampling)
+
+    def close(self) -> None:
+        """Closes the store."""
+        self._profiles.close()
+
+
+def known_lengths(folder: Path, plan: LogicalPlan, engine: Any, model: str | None) -> KnownLengths | None:
+    """The lengths in a store that is there; None where there is none, or where it cannot be read."""
+    name = engine if engine is None or isinstance(engine, str) else engine.name
+    if not LengthProfiles.there(folder):
+        return None
+    return KnownLengths(folder, plan, name, model)
