@@ -41,7 +41,7 @@ class Node:
     _traits: object = field(init=False, compare=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "id", _digest(self))
+        object.__setattr__(self, "id", content_id(self))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Node) and self.id == other.id
@@ -407,7 +407,8 @@ def list_of(kind: Type, sample: int) -> Type:
 # --- content ids --------------------------------------------------------------------------------------------------
 
 
-def _digest(node: Node) -> str:
+def content_id(node: Node) -> str:
+    """The id of an operator: a hash of what it is and of the ids of what it reads."""
     return hashlib.sha256(canonical_bytes([type(node).__name__, content(node)])).hexdigest()[:16]
 
 

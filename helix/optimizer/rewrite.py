@@ -25,6 +25,7 @@ from helix.logical import (
     Value,
     bodies,
     body_nodes,
+    content_id,
     topological,
 )
 from helix.types import Type
@@ -128,8 +129,11 @@ def with_inputs(node: Node, done: Mapping[str, Node], others: Mapping[str, Any] 
         if fresh is not old:
             changed[name] = fresh
     alike = not others and all(new.id == read.id for new, read in zip(inputs, node.inputs, strict=True))
-    made = relinked(node, changed) if alike else replace(node, **changed)
+    made = relinked(node, changed)
     object.__setattr__(made, "_inputs", inputs)
+    if not alike:
+        object.__setattr__(made, "_traits", None)
+        object.__setattr__(made, "id", content_id(made))
     return made
 
 

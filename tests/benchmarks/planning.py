@@ -2,9 +2,9 @@
 
 Run as `python tests/benchmarks/planning.py [ROWS]`. The workflow text is made here: 18 analysts and summaries, a debate
 of R rounds, B branches of a trader, three risk personas over R rounds and a judge, and a fund manager, with the
-prompt lengths that the published workload states. Printed: ops, milliseconds of this process's CPU for all rules and for
-resolving and building the tree (best of seven each), the bytes of the tree and of its texts alone, and for the million-call batch seconds and
-how much the process grew by for each call. `--tatqa FILE` adds the distinct-prefix bound of 100 contexts, six
+prompt lengths that the published workload states. Printed: ops, milliseconds of this process's CPU for all rules and
+for the tree (best of seven each), the bytes of the tree and of its texts alone, and for the million-call batch seconds
+and how much the process grew by for each call. `--tatqa FILE` adds the distinct-prefix bound of 100 contexts, six
 questions and six roles.
 """
 
@@ -157,7 +157,8 @@ def tree_figures() -> None:
         shown, _ = best(lambda tree=tree: tree_text(tree, 100))  # type: ignore[misc]
         costed, _ = best(lambda plan=plan, tree=tree: estimate(plan, tree, estimated()), 3)  # type: ignore[misc]
         print(
-            f"trading, {branches:2} branches: {len(tree.ops):3} ops, {len(tree):3} nodes, rules {ruled:5.1f} ms, build {spent:5.1f} ms, "
+            f"trading, {branches:2} branches: {len(tree.ops):3} ops, {len(tree):3} nodes, "
+            f"rules {ruled:5.1f} ms, build {spent:5.1f} ms, "
             f"tree {deep_size(tree) / 1024:5.1f} KiB (of these texts {texts / 1024:4.1f}), "
             f"show {shown:4.1f} ms, cost {costed:5.1f} ms"
         )
