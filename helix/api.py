@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from helix.callables import load_callables, used_modules
-from helix.errors import EngineError, InputError, OptionError, near_match
+from helix.errors import EngineError, OptionError
+from helix.loading import load as load
+from helix.loading import load_python as load_python
+from helix.loading import loads as loads
 from helix.logical import Generate, every_node
 from helix.results import RunReport, RunResult
 from helix.waiting import waited
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
     from helix.dsl import Workflow
     from helix.executor.engines.base import Capabilities, Engine
     from helix.executor.equipment import Equipment
+    from helix.executor.records import Recorder
     from helix.executor.run import Run
     from helix.executor.settings import RunSettings
     from helix.executor.store.settings import StoreSettings
@@ -28,61 +32,11 @@ if TYPE_CHECKING:
     from helix.logical import LogicalPlan
     from helix.optimizer.rule import TableStats
     from helix.physical import PhysicalPlan
+    from helix.report.measures import RunMeasures
 
 # Rules by which equal calls become one: what `--no-merge` asks to leave.
 _MERGING = ("merge_equal_steps", "hoist_invariants")
 _SUFFIXES = (".helix",)
-
-
-def load(path: str | os.PathLike[str]) -> Workflow:
-    """The workflow in a `.helix` file. Raises InputError where it cannot be read, SourceErrors for its mistakes."""
-    from helix.dsl import Workflow
-    from helix.grammar.parse import parse
-
-    file = Path(path)
-    return Workflow(syntax=parse(read_workflow(file), str(file)), folder=file.parent, path=file)
-
-
-def load_python(path: str | os.PathLike[str], name: str | None = None) -> Workflow:
-    """The workflow in a Python file: the one of that name, or the only one there. The file is run to find it."""
-    from helix.dsl import Workflow
-    from helix.errors import name_help
-    from helix.executor.tools.modules import load_module
-
-    file = Path(path)
-    if not file.is_file():
-        raise InputError(f"the workflow {file} does not exist")
-    found = {key: value for key, value in vars(load_module(file)).items() if isinstance(value, Workflow)}
-    if name is None and len(found) == 1:
-        return next(iter(found.values()))
-    if name is not None and name in found:
-        return found[name]
-    if name is not None:
-        raise OptionError(f"{file} has no workflow `{name}`; {name_help(name, found, 'workflows there')}")
-    if not found:
-        raise OptionError(f"{file} holds no workflow; mark a function with @hx.workflow")
-    raise OptionError(f"{file} holds several workflows ({', '.join(found)}); name one: {file}:{next(iter(found))}")
-
-
-def loads(text: str, *, name: str = "<workflow>", folder: str | os.PathLike[str] | None = None) -> Workflow:
-    """The workflow in a text. `folder` is where its tools and sub-workflows are looked up. Raises SourceErrors."""
-    from helix.dsl import Workflow
-    from helix.grammar.parse import parse
-
-    return Workflow(syntax=parse(text, name), folder=None if folder is None else Path(folder))
-
-
-def read_workflow(file: Path) -> bytes:
-    """The bytes of a workflow file. Raises InputError with a near match where there is no such file."""
-    try:
-        return file.read_bytes()
-    except FileNotFoundError:
-        siblings = sorted(each.name for each in file.parent.glob("*.helix")) if file.parent.is_dir() else []
-        near = near_match(file.name, siblings)
-        help = f"did you mean `{file.with_name(near)}`?" if near else None
-        raise InputError(f"the workflow {file} does not exist", help=help) from None
-    except OSError as error:
-        raise InputError(f"the workflow {file} cannot be read: {error.strerror}") from None
 
 
 def to_text(workflow: Workflow) -> str:
@@ -188,6 +142,7 @@ async def arun(
     resume: bool = False,
     fresh: bool = False,
     retry_failed: bool = False,
+    report: bool = False,
     **options: Any,
 ) -> RunResult:
     """Runs a workflow over a table.
@@ -201,6 +156,7 @@ async def arun(
 
     `store` names a folder in which results are looked up and kept (True: `.helix`), `resume` lets the same run go on
     where it ended, `fresh` makes every call again, `retry_failed` those that failed. Nothing is kept by default.
+    `report` keeps a record of each call: the result's `run_report` then says what the run took.
 
     Raises SourceErrors, InputError, OptionError and EngineError before the first call, and EngineError where the engine
     refuses the first call so that no other can succeed; what happens to rows is in the rows and the report.
@@ -225,6 +181,7 @@ async def arun(
         without=without,
         quiet=quiet,
         store=kept,
+        report=report,
     )
     result = await prepared.run()
     if result.report.nothing_done:
@@ -252,6 +209,7 @@ class Prepared:
         rules: Iterable[str] | None = None,
         without: Iterable[str] = (),
         store: StoreSettings | None = None,
+        report: bool = False,
     ) -> None:
         from helix.executor.tables import open_rows
         from helix.executor.tables.targets import refuse_target
@@ -265,7 +223,10 @@ class Prepared:
             # Who reads a stream wants rows as they are done.
             without = (*without, "order_rows")
         self._rules = choose_rules(rules, without)
+        began = monotonic()
         self.plan = self._first_plan = optimize(self.bound.plan, rules=self._rules).plan
+        self._plan_seconds = monotonic() - began
+        self._reported = report
         self._workflow = workflow
         self._engine = engine
         self._model = model
@@ -366,9 +327,12 @@ class Prepared:
 
         active: Run | None = None
         sink: Any = None
+        recorder, measures = self._recorder(), None
         try:
             self.scan()
+            began = monotonic()
             self._look_at_table()
+            self._plan_seconds += monotonic() - began
             columns = tuple((name, value.type) for name, value in self.plan.sink.columns)
             if self._output is None:
                 sink = MemorySink(columns)
@@ -385,13 +349,17 @@ class Prepared:
                 model=self._model,
                 known=None if self.keeping is None else self.keeping.known,
                 opened=self._engines_opened,
+                schedule=self.physical,
                 progress=progress,
+                recorder=recorder,
             )
             await active.start()
             if started is not None:
                 started()
             report = await active.finish()
             self._finish(sink, report)
+            if recorder is not None and not report.nothing_done:
+                measures = await self._measures(active, recorder)
         except asyncio.CancelledError:
             # Stopped at once: what is finished is kept all the same.
             if sink is not None and sink.written:
@@ -408,7 +376,30 @@ class Prepared:
                 await active.close()
             self.close()
         kept = sink if isinstance(sink, MemorySink) else None
-        return RunResult(report, kept=kept, path=self._output)
+        return RunResult(report, kept=kept, path=self._output, measures=measures)
+
+    def _recorder(self) -> Recorder | None:
+        from helix.executor.records import Recorder
+
+        return Recorder() if self._reported else None
+
+    async def _measures(self, active: Run, recorder: Recorder) -> RunMeasures:
+        """What the run took; its engines are still open."""
+        from helix.reporting import Ran, measures_of
+
+        name = self._engine if self._engine is None or isinstance(self._engine, str) else self._engine.name
+        ran = Ran(
+            workflow=self._workflow.name,
+            plain=self.bound.plan,
+            plan=self.plan,
+            report=active.report,
+            address=name,
+            engines=active.engines,
+            stats=self._stats,
+            plan_seconds=self._plan_seconds,
+            slots=active.slots,
+        )
+        return await measures_of(ran, recorder)
 
     def _engines_opened(self, equipment: Equipment) -> LogicalPlan:
         """The plan to run, now that the engines can tell what is known of their replies."""

@@ -279,6 +279,7 @@ def explain(file: str, constants: tuple[str, ...], **options: Any) -> int:
 @click.option("--store-size", metavar="SIZE", help="The most that results may take: 500MB, 4GB (default 2GB).")
 @click.option("--fresh", is_flag=True, help="Make every call again, whatever is known from earlier runs.")
 @click.option("--retry-failed", is_flag=True, help="Make those calls again that failed when this was run before.")
+@click.option("--report", metavar="FILE.json", help="Write what the run took, call by call summed up, as JSON.")
 @click.option("--quiet", "-q", is_flag=True, help="Say nothing but errors.")
 def run(file: str, source: str | None, target: str, constants: tuple[str, ...], quiet: bool, **options: Any) -> int:
     """Run a workflow over a table.

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 from helix.api import Prepared
 from helix.dsl import Workflow
 from helix.durations import duration
-from helix.errors import OptionError
+from helix.errors import InputError, OptionError
 from helix.executor.settings import RunSettings
 from helix.executor.tables import ScanReport
 from helix.progress import Progress, count, say
+from helix.report.files import refuse_report, write_report
 from helix.results import RunReport
 
 if TYPE_CHECKING:
@@ -50,10 +51,13 @@ def run_command(
     store_size: str | None,
     fresh: bool,
     retry_failed: bool,
+    report: str | None,
     **settings: Any,
 ) -> int:
     """Runs a workflow and gives the exit code. Raises HelixError for what is wrong before the first call."""
     failures, percent = _failures(max_failed)
+    if report is not None:
+        refuse_report(report, source, target, str(workflow.path))
     prepared = Prepared(
         workflow,
         source,
@@ -77,6 +81,7 @@ def run_command(
         rules=rule_names(rules),
         without=rule_names(without) or (),
         store=_kept(store, no_store, store_size, fresh, retry_failed),
+        report=report is not None,
     )
     speaker = _Speaker(quiet)
     if not quiet:
@@ -90,10 +95,10 @@ def run_command(
     speaker.input(scanned)
     on_terminal = target == "-" and sys.stdout is not None and sys.stdout.isatty()
     progress = Progress(scanned.rows, quiet=quiet, bar=not on_terminal)
-    return asyncio.run(_run(prepared, progress, speaker))
+    return asyncio.run(_run(prepared, progress, speaker, report))
 
 
-async def _run(prepared: Prepared, progress: Progress, speaker: _Speaker) -> int:
+async def _run(prepared: Prepared, progress: Progress, speaker: _Speaker, file: str | None) -> int:
     task = asyncio.current_task()
     assert task is not None
     presses = 0
@@ -126,7 +131,16 @@ async def _run(prepared: Prepared, progress: Progress, speaker: _Speaker) -> int
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)
     speaker.report(result.report)
-    return _exit_code(result.report)
+    code = _exit_code(result.report)
+    if file is not None and result.run_report is not None:
+        speaker.say(result.run_report.text())
+        try:
+            write_report(file, result.run_report)
+        except InputError as error:
+            speaker.say(error.render(), always=True)
+            return code or FAILED
+        speaker.say(f"the report is in {file}")
+    return code
 
 
 def _partial(prepared: Prepared) -> str:
@@ -196,9 +210,10 @@ class _Speaker:
             parts.append(f"{report.merged:,} more merged with equal ones")
         tokens = report.total("prompt_tokens"), report.total("completion_tokens")
         if any(tokens):
-            cached = report.total("cached_tokens")
-            parts.append(count(tokens[0], "prompt token") + (f" ({cached:,} cached)" if cached else ""))
+            parts.append(count(tokens[0], "prompt token") + _cached(report))
             parts.append(f"{tokens[1]:,} generated")
+        if report.warmups:
+            parts.append(f"{report.warmup_tokens:,} computed ahead by {count(report.warmups, 'warm-up')}")
         self.say(f"{', '.join(parts)} in {report.seconds:.1f} s")
 
     def _counted(self, report: RunReport, figure: str, noun: str, what: str) -> None:
@@ -209,6 +224,15 @@ class _Speaker:
         most = max(steps, key=lambda step: steps[step])
         where = f"step {most}" if len(steps) == 1 else f"{len(steps)} steps, most of them of {most},"
         self.say(f"note: {count(sum(steps.values()), noun)} of {where} {what}")
+
+
+def _cached(report: RunReport) -> str:
+    """What the engine told of its cache, in brackets; nothing where some replies told nothing."""
+    cached, prompt = report.total("cached_tokens"), report.total("prompt_tokens")
+    if report.total("untold") or not prompt:
+        return f" ({cached:,} cached)" if cached else ""
+    fresh = report.total("prefilled_tokens")
+    return f" ({cached:,} cached, {fresh:,} prefilled, hit rate {cached / prompt:.0%})"
 
 
 def rule_names(given: str | None) -> list[str] | None:

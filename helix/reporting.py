@@ -18,7 +18,7 @@ from helix.executor.records import Recorder
 from helix.logical import Generate, Invoke, LogicalPlan, every_node
 from helix.optimizer.bounds import Bounds, MeasuredCall, MeasuredTool, measured_bounds
 from helix.optimizer.cost import Cost, estimate
-from helix.optimizer.engine_time import EngineTime, engine_time
+from helix.optimizer.engine_time import SGLANG_CPU, EngineTime, engine_time
 from helix.optimizer.tokens import ESTIMATE, Tokenizer, from_ids
 from helix.optimizer.tree import build_tree
 from helix.places import static_name
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 MOST_PROMPTS = 2_000
 AT_ONCE = 16
 PATIENCE = 15.0
+# The model of `helix serve --cpu`, whose times are known.
+SMALL = "smollm2"
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 
@@ -100,7 +102,9 @@ def _time(ran: Ran) -> EngineTime:
     time = engine_time(ran.plan, ran.address)
     if len(ran.engines) != 1:
         return time
-    told = ran.engines[0][1]
+    engine, told = ran.engines[0]
+    if getattr(engine, "device", "") == "cpu" and SMALL in (told.model or "").lower():
+        time = SGLANG_CPU
     return replace(
         time,
         capacity=told.kv_tokens or time.capacity,

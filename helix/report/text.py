@@ -40,21 +40,27 @@ def _lines(measures: RunMeasures) -> Iterator[str]:
         some = f", of the first {prefixes.calls:,} calls"
     if prefixes is not None and prefixes.amplification is not None:
         how = "" if prefixes.exact else ", estimated from bytes"
+        how += "" if prefixes.amplification >= 1 else "; the cache held the rest from before"
         yield f"distinct prefixes {prefixes.p_min:,.0f} tokens; prefilled {prefixes.amplification:.2f} times{some}{how}"
-    if measures.bounds is not None and measures.over_bound is not None:
-        bounds = measures.bounds
-        kind = "estimated lower bound" if bounds.estimated else "lower bound"
-        yield (
-            f"{kind} {seconds(bounds.lower_bound)} ({bounds.binder} binds; times of {bounds.engine_name}), "
-            f"makespan {measures.over_bound:.2f} times"
-            f"{some}"
-        )
+    yield from _bound(measures, some)
     if len(measures.ranks) > 1:
         shown = ", ".join(
             f"{rank.rank}: {rank.calls:,} calls, {share(rank.tokens.hit_rate)}" for rank in measures.ranks
         )
         yield f"ranks by calls and hit rate: {shown}"
     yield from _without(measures)
+
+
+def _bound(measures: RunMeasures, some: str) -> Iterator[str]:
+    bounds, over = measures.bounds, measures.over_bound
+    if bounds is None or over is None:
+        return
+    if over < 1:
+        yield f"lower bound not told: the run was faster than {bounds.engine_name} can be"
+        return
+    kind = "estimated lower bound" if bounds.estimated else "lower bound"
+    told = f"{bounds.binder} binds; times of {bounds.engine_name}"
+    yield f"{kind} {seconds(bounds.lower_bound)} ({told}), makespan {over:.2f} times{some}"
 
 
 def _phase(phase: Phase) -> str:

@@ -18,7 +18,7 @@ HEAVY = ("openai", "sglang", "torch", "pyarrow", "networkx", "lark", "jinja2", "
 LATE = {("dsl", "helix.api")}
 TOP = ("cli", "command_cache", "command_explain", "command_run", "command_serve", "__main__")
 # `explaining` is the part of `api` that explains; nothing but the command line and `api` knows of it.
-JOINTS = ("api", "callables", "explaining", "keeping", "reporting", *TOP)
+JOINTS = ("api", "callables", "explaining", "keeping", "loading", "reporting", *TOP)
 # What shows the work of a folder stands above that one, and below the joints like a folder.
 SHOWN = {"explain": "optimizer", "report": "optimizer"}
 # What only the command line may use.

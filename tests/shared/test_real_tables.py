@@ -59,7 +59,7 @@ def test_ten_pages_of_six_questions_go_through_the_embedded_model_into_parquet(s
         assert [each["question"] for each in answers] == [question["question"] for question in page["questions"]]
         assert all(each["answer"].strip() for each in answers)
     # The page stands before the question, so most of each prompt but the first of a page is known already.
-    (prompt, cached) = re.search(r"([\d,]+) prompt tokens \(([\d,]+) cached\)", done.stderr).groups()
+    (prompt, cached) = re.search(r"([\d,]+) prompt tokens \(([\d,]+) cached", done.stderr).groups()
     assert int(cached.replace(",", "")) > 0.5 * int(prompt.replace(",", ""))
 
 

@@ -95,6 +95,11 @@ class SGLangEngine:
         """Whose calls these are; None: nobody's in particular."""
         return self._address.tenant
 
+    @property
+    def device(self) -> str:
+        """What it computes on, once it is open: `cuda`, `cpu`, ...; empty where it does not tell."""
+        return self._facts[0].device if self._facts else ""
+
     async def open(self, *, concurrency: int) -> Capabilities:
         """Asks the servers what they are, and learns how they write prompts. `concurrency` is how many calls are to be
         made at once, as far as is known. Raises EngineError.
@@ -172,7 +177,7 @@ class SGLangEngine:
         routing = self._routing(request, worker)
         with self._ranks.busy(worker):
             if self._tokenizes and request.messages:
-                ids = await self._beginning(request.messages, worker.place)
+                ids = await self._beginning(request, worker.place)
                 raw = await self._call(worker, "/generate", warm_body(ids, routing), routing.rid)
                 return native_reply(worker.place, raw, worker)
             body = warm_chat_body(closed(request.messages), self._named(request.model), routing)
@@ -198,13 +203,6 @@ class SGLangEngine:
             return len(await chat_tokens(request.messages, self._asking(place)))
         except (KeyError, TypeError, ValueError):
             raise EngineError(f"{self.name} gave no token count", retryable=True) from None
-
-    async def tokenize_prompt(self, messages: Sequence[Message]) -> list[int]:
-        """A prompt's tokens, chat template included; only where `counts_tokens` is set."""
-        try:
-            return await chat_tokens(messages, self._asking(self._somewhere()))
-        except (KeyError, TypeError, ValueError):
-            raise EngineError(f"{self.name} gave no tokens", retryable=True) from None
 
     async def tokenize_prompt(self, messages: Sequence[Message]) -> list[int]:
         """A prompt's tokens, chat template included; only where `counts_tokens` is set."""
@@ -359,10 +357,11 @@ class SGLangEngine:
         roles = _roles(messages)
         return await self._templates.get(roles, self._asking(place)) if roles else None
 
-    async def _beginning(self, messages: tuple[Message, ...], place: Place) -> list[int]:
+    async def _beginning(self, request: Request, place: Place) -> list[int]:
+        messages = request.messages
         template = await self._template(closed(messages), place) if self._native else None
         try:
-            return await beginning(messages, template, self._asking(place))
+            return await beginning(messages, template, self._asking(place), request.follows)
         except (KeyError, TypeError, ValueError):
             raise EngineError(f"{self.name} gave no tokens", retryable=True) from None
 
