@@ -16,8 +16,12 @@ import click
 from helix import api
 from helix.dsl import Workflow
 from helix.errors import OptionError
+from helix.executor.engines.base import Capabilities
+from helix.executor.settings import RunSettings
 from helix.logical import Generate, every_node
-from helix.physical import EngineAdvice
+from helix.optimizer.driver import optimize
+from helix.optimizer.lowering import LowerContext, lower
+from helix.physical import PhysicalPlan
 from helix.progress import say
 from helix.serving import cpu
 from helix.serving.command import ServerCommand, with_extra
@@ -25,6 +29,8 @@ from helix.serving.server import Server, reachable, refuse_taken
 from helix.serving.settings import Asked, gpu_command, with_settings
 
 WELL, INTERRUPTED = 0, 130
+# The address of no server in particular: what is planned for one.
+ADDRESS = "sglang://127.0.0.1:30000"
 INSTALL = "pip install 'helix-workflows[sglang]'"
 
 
@@ -54,22 +60,29 @@ def serve_command(
     else:
         asked = replace(asked, model=_model(asked.model, named, file), served=named[0] if len(named) == 1 else None)
         command = gpu_command(asked)
-    advice = () if workflow is None else _advice(workflow, source, constants, asked)
-    command = with_extra(with_settings(command, asked, advice), extra)
+    if source is not None and workflow is None:
+        raise OptionError("--input is for the rows of a workflow, and none is given")
+    plan = None if workflow is None else _plan(workflow, source, constants, asked, on_cpu=on_cpu)
+    command = with_extra(with_settings(command, asked, () if plan is None else plan.advice), extra)
     asked = replace(asked, host=command.value("--host") or asked.host, port=_port(command, asked.port))
     click.echo(command.line)
     if not quiet:
         for line in command.reasons():
             say(f"  {line}")
+        if plan is not None and plan.kv_wanted and source is not None:
+            say(f"note: these rows want a KV cache of {plan.kv_wanted:,} tokens on each rank")
     if dry_run:
         if on_cpu and not cpu.installed(cpu.home()) and not quiet:
             say(f"note: nothing is installed in {cpu.home()} yet; without --dry-run it is installed first")
         return WELL
     sys.stdout.flush()
-    return _serve(command, asked, file, on_cpu=on_cpu, quiet=quiet)
+    # The tiny model is served under its own name, so that no result is taken for one of the model that is named.
+    use = f"{file or 'FILE'} --engine sglang://{reachable(asked.host)}:{asked.port}"
+    use += f" --model {cpu.MODEL}" if on_cpu and named not in ([], [cpu.MODEL]) else ""
+    return _serve(command, asked, use, on_cpu=on_cpu, quiet=quiet)
 
 
-def _serve(command: ServerCommand, asked: Asked, file: str | None, *, on_cpu: bool, quiet: bool) -> int:
+def _serve(command: ServerCommand, asked: Asked, use: str, *, on_cpu: bool, quiet: bool) -> int:
     def tell(text: str) -> None:
         if not quiet:
             say(text)
@@ -85,9 +98,7 @@ def _serve(command: ServerCommand, asked: Asked, file: str | None, *, on_cpu: bo
             with Server(command, host=asked.host, port=asked.port, quiet=quiet) as server:
                 seconds = server.wait_ready(tell)
                 ready = True
-                address = f"sglang://{reachable(asked.host)}:{asked.port}"
-                shown = file or "FILE"
-                say(f"ready after {seconds:.0f} s: helix run {shown} --engine {address}   (Ctrl+C ends the server)")
+                say(f"ready after {seconds:.0f} s: helix run {use}   (Ctrl+C ends the server)")
                 server.wait()
     except _Ended:
         tell("the server has ended")
@@ -147,11 +158,23 @@ def _on_cpu(asked: Asked, python: str | None) -> ServerCommand:
     return cpu.cpu_command(cpu.home(), ranks=asked.ranks, kv_tokens=asked.kv_tokens)
 
 
-def _advice(
-    workflow: Workflow, source: str | None, constants: dict[str, str], asked: Asked
-) -> tuple[EngineAdvice, ...]:
-    """What the plan wants of its engine."""
-    return ()
+def _plan(
+    workflow: Workflow, source: str | None, constants: dict[str, str], asked: Asked, *, on_cpu: bool
+) -> PhysicalPlan:
+    """The plan for such a server, with what it wants of it. Raises SourceErrors, and InputError for the rows."""
+    held = cpu.KV_TOKENS if on_cpu and asked.kv_tokens is None else asked.kv_tokens
+    workers = Capabilities(ranks=asked.ranks, kv_tokens=held)
+    if source is None:
+        plan = optimize(api.check(workflow, set=constants).plan).plan
+        return lower(plan, LowerContext().on(workers, plan, ADDRESS))
+    prepared = api.Prepared(
+        workflow, source, output=None, engine=ADDRESS, model=None, api_key=None, set=constants,
+        settings=RunSettings(), input_format=None, output_format=None, quiet=True,
+    )  # fmt: skip
+    try:
+        return prepared.physical(workers)
+    finally:
+        prepared.source.close()
 
 
 def _port(command: ServerCommand, port: int) -> int:

@@ -134,6 +134,22 @@ def test_the_cpu_recipe_is_printed_with_its_environment(tmp_path: Path) -> None:
     assert not home.exists()
 
 
+def test_a_table_fits_the_settings_to_its_rows(tmp_path: Path) -> None:
+    write(tmp_path, WORKFLOW.format(model="org/small"))
+    (tmp_path / "rows.jsonl").write_text("".join(f'{{"a": "row {number}"}}\n' for number in range(24)))
+    done = command("serve", "w.helix", "--dry-run", cwd=tmp_path)
+    assert "--chunked-prefill-size" in flags(done.stdout)
+    assert "these rows want" not in done.stderr
+    done = command("serve", "w.helix", "-i", "rows.jsonl", "--ranks", 2, "--dry-run", cwd=tmp_path)
+    assert "--max-total-tokens" not in flags(done.stdout)
+    assert "these rows want a KV cache of " in done.stderr
+    more = ("--kv-tokens", 4096, "--", "--max-running-requests", 3)
+    done = command("serve", "w.helix", "-i", "rows.jsonl", "--dry-run", *more, cwd=tmp_path)
+    assert flags(done.stdout)["--max-total-tokens"] == "4096"
+    assert done.stdout.count("--max-running-requests") == 1
+    assert flags(done.stdout)["--max-running-requests"] == "3"
+
+
 # --- what is wrong ------------------------------------------------------------------------------------------------
 
 TWO = WORKFLOW.format(model="one") + ""
@@ -147,6 +163,8 @@ TWO = TWO.replace("output x", 'model other { name: "two" }\ny = llm other { user
         (("none.helix",), "which model shall be served? none.helix names none"),
         (("two.helix",), "two.helix names several models (one, two), and a server has one"),
         (("--model", "./nowhere"), "the model folder ./nowhere does not exist"),
+        (("--input", "rows.jsonl", "-m", "m"), "--input is for the rows of a workflow, and none is given"),
+        (("none.helix", "-m", "m", "--input", "rows.jsonl"), "rows.jsonl"),
         (("--cpu", "--model", "m"), "--cpu brings its own model and Python; --model is for"),
         (("missing.helix", "--cpu"), "the workflow missing.helix does not exist"),
         (("--model", "m", "--python", "/nowhere/python"), "/nowhere/python cannot be run"),
