@@ -118,6 +118,10 @@ def test_each_file_shows_when_its_rule_fires_and_when_it_must_not(file: Path) ->
     assert sum(each.after != UNCHANGED for each in fixtures) >= 2
 
 
+def test_every_rule_has_a_file() -> None:
+    assert {file.stem for file in FILES} == KNOWN.keys()
+
+
 def test_fixtures_use_all_kinds_of_operators() -> None:
     found = {type(node).__name__ for each in FIXTURES for node in every_node(plan_of(each.workflow).sink)}
     assert {
