@@ -57,9 +57,8 @@ def rank_entries(plan: PhysicalPlan, *, verbose: bool = False) -> Iterator[Entry
 
 
 def _share(group: RowGroup, rank: int) -> int:
-    """The rows of a group that a rank takes, where several share it."""
-    place = group.ranks.index(rank)
-    return group.rows * (place + 1) // len(group.ranks) - group.rows * place // len(group.ranks)
+    """The rows of a group that a rank takes: where several share it, they take turns."""
+    return -(-(group.rows - group.ranks.index(rank)) // len(group.ranks))
 
 
 def _warm_entries(plan: PhysicalPlan, verbose: bool) -> list[Entry]:

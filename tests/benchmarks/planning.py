@@ -2,10 +2,10 @@
 
 Run as `python tests/benchmarks/planning.py [ROWS]`. The workflow text is made here: 18 analysts and summaries, a debate
 of R rounds, B branches of a trader, three risk personas over R rounds and a judge, and a fund manager, with the
-prompt lengths that the published workload states. Printed: ops, milliseconds of this process's CPU for all rules and
-for the tree (best of seven each), the bytes of the tree and of its texts alone, and for the million-call batch seconds
-and how much the process grew by for each call. `--tatqa FILE` adds the distinct-prefix bound of 100 contexts, six
-questions and six roles.
+prompt lengths that the published workload states. Printed: ops, milliseconds of this process's CPU for all rules, for
+the tree and for lowering without a search (best of seven each), the bytes of the tree and of its texts alone, and for
+the million-call batch seconds and how much the process grew by for each call. `--tatqa FILE` adds the distinct-prefix
+bound of 100 contexts, six questions and six roles.
 """
 
 from __future__ import annotations
@@ -17,15 +17,18 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from helix.grammar.bind import bind
 from helix.grammar.parse import parse
-from helix.logical import LogicalPlan
+from helix.logical import LogicalPlan, Scan
 from helix.optimizer.cost import Cost, CostSettings, estimate
 from helix.optimizer.driver import optimize
+from helix.optimizer.lowering import LowerContext, lower
+from helix.optimizer.rewrite import rewrite
+from helix.optimizer.rule import TableStats
 from helix.optimizer.stats import table_stats
 from helix.optimizer.tokens import Tokenizer, estimated_tokens, from_file
 from helix.optimizer.tokens import estimate as estimated
@@ -153,12 +156,14 @@ def tree_figures() -> None:
         ruled, made = best(lambda plan=plan: optimize(plan))  # type: ignore[misc]
         plan = made.plan
         spent, tree = best(lambda plan=plan: build_tree(plan, estimated()))  # type: ignore[misc]
+        sixteen = LowerContext(stats=TableStats(rows=16), budget=0)
+        lowered, _ = best(lambda plan=plan, sixteen=sixteen: lower(plan, sixteen))  # type: ignore[misc]
         texts = sum(len(segment.text) for segment in tree.segments if isinstance(segment, Static))
         shown, _ = best(lambda tree=tree: tree_text(tree, 100))  # type: ignore[misc]
         costed, _ = best(lambda plan=plan, tree=tree: estimate(plan, tree, estimated()), 3)  # type: ignore[misc]
         print(
             f"trading, {branches:2} branches: {len(tree.ops):3} ops, {len(tree):3} nodes, "
-            f"rules {ruled:5.1f} ms, build {spent:5.1f} ms, "
+            f"rules {ruled:5.1f} ms, build {spent:5.1f} ms, lower {lowered:5.1f} ms, "
             f"tree {deep_size(tree) / 1024:5.1f} KiB (of these texts {texts / 1024:4.1f}), "
             f"show {shown:4.1f} ms, cost {costed:5.1f} ms"
         )
@@ -188,10 +193,26 @@ def batch_figures(rows: int, steps: int = 50) -> None:
             f"{more / calls:.0f} bytes more a call, "
             f"P_min {cost.p_min:,.0f} of {cost.prompt_tokens:,.0f} prompt tokens"
         )
+    placed_figures(plan, rows)
     one_by_one(tree, rows)
     wall = time.perf_counter()
     stats = table_stats(table(1_000_000), estimated())
     print(f"statistics of 1,000,000 rows x {len(stats.columns)} columns: {time.perf_counter() - wall:.1f} s")
+
+
+def placed_figures(plan: LogicalPlan, rows: int) -> None:
+    """The physical plan of the batch for four ranks, its rows grouped by their policy."""
+    plan = rewrite(plan, lambda node: replace(node, order=("policy",)) if isinstance(node, Scan) else node)
+    stats = table_stats(table(rows), estimated())
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    cpu = time.process_time()
+    made = lower(plan, LowerContext(stats=stats, rows=table(rows), ranks=4, kv_tokens=100_000, budget=0))
+    more = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * RSS_UNIT
+    calls = sum(step.calls for step in made.steps)
+    print(
+        f"lowered: {len(made.groups)} groups on 4 ranks in {time.process_time() - cpu:.1f} s CPU, "
+        f"{more / calls:.0f} bytes more a call, loads {', '.join(f'{load:,.1f}' for load in made.loads)} s"
+    )
 
 
 def one_by_one(tree: Tree, rows: int) -> None:
