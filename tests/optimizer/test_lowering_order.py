@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 from lowering_support import CHARS, GOLDEN, ROUND, lowered, phases, questions
 from planning import trading
+from plans_support import plan_of
 from random_workflows import case
 from wellbound import WellBound
 
@@ -24,8 +27,11 @@ from helix.optimizer.lengths import Lengths
 from helix.optimizer.lowering.fixity import Fixity
 from helix.optimizer.lowering.ops import list_ops
 from helix.optimizer.lowering.order import Phase, phases_of
+from helix.optimizer.lowering.recurrence import fresh_after
+from helix.optimizer.lowering.search import OrderSearch
 from helix.optimizer.rule import TableStats
 from helix.optimizer.sizes import estimate_sizes
+from helix.optimizer.stats import table_stats
 from helix.optimizer.tally import tally_stats
 from helix.optimizer.tokens import ESTIMATE
 from helix.optimizer.tree import Tree, build_tree, resolve_plan
@@ -52,6 +58,25 @@ def test_the_golden_workload(count: int, budget: float) -> None:
     assert made.row_tokens == pytest.approx(26 + 5 + 30 + 5 + 5)
     assert made.fixed_tokens == 10 + 15
     assert made.held_tokens == 0
+
+
+def test_a_cache_that_keeps_the_last_prompt_alone_computes_no_token_twice() -> None:
+    """In this order P_min = |S1| + |S2| + N (2 |Q| + suffixes + |answer|) needs no more cache than one prompt."""
+    plan, rows = plan_of(GOLDEN), questions(6)
+    found = resolve_plan(plan)
+    sample = {step: [size] for step, size in LENGTHS.items()}
+    search, found_phases = searched(found, build_tree(plan, CHARS, found), table_stats(rows, CHARS), sample)
+    assert search.rows == 6
+    p_min = 10 + 15 + 6 * (2 * 26 + len(" so: ") + 30)
+    assert computed(search, found_phases) == p_min
+    # Step by step the question is computed for op3 once more.
+    assert computed(search, [Phase(0, (op,)) for phase in found_phases for op in phase.ops]) == p_min + 6 * 26
+
+
+def computed(search: OrderSearch, phases: Sequence[Phase]) -> float:
+    """The tokens that each call shares not with the one before it."""
+    order = [None, *(search.calls[number] for number in search.order(phases))]
+    return sum(fresh_after(call, before) for before, call in pairwise(order) if call is not None)
 
 
 @pytest.mark.parametrize("lengths", [LENGTHS, {"op1": 5, "op2": 300, "op3": 5}, {"op1": 5, "op2": 5, "op3": 300}])
@@ -188,14 +213,25 @@ def nodes_of(found: Resolution) -> list[Generate]:
 
 def first_phases(found: Resolution, tree: Tree) -> tuple[Phase, ...]:
     """The phases of a plan of which nothing is known."""
+    return searched(found, tree)[1]
+
+
+def searched(
+    found: Resolution, tree: Tree, stats: TableStats | None = None, sample: Mapping[str, Sequence[int]] | None = None
+) -> tuple[OrderSearch, tuple[Phase, ...]]:
+    """The calls of a few rows, and the phases of the plan."""
     paths = Paths(tree)
-    lengths = {site.index: Lengths().of(site, CHARS) for site in found.calls if isinstance(site.node, Generate)}
-    tally = tally_stats(found, tree, estimate_sizes(found, CHARS, None, lengths), None)
+    known = Lengths(sample=sample or {})
+    lengths = {site.index: known.of(site, CHARS) for site in found.calls if isinstance(site.node, Generate)}
+    sizes = estimate_sizes(found, CHARS, stats, lengths)
+    tally = tally_stats(found, tree, sizes, stats)
     ops = list_ops(
         found, tree, paths, ROUND, lengths,
         calls=tally.calls, prompts=tally.prompts, made_by_place=tally.made_by_place, often=[1.0] * len(found.places),
     )  # fmt: skip
-    return phases_of(tree, Fixity(found, tree, paths, (), None), ops)
+    fixity = Fixity(found, tree, paths, (), stats)
+    search = OrderSearch(paths, fixity, sizes, ops, rows=tally.rows, block=6, capacity=10_000)
+    return search, phases_of(tree, fixity, ops)
 
 
 # --- the search ---------------------------------------------------------------------------------------------------

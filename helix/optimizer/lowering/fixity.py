@@ -36,11 +36,10 @@ class Fixity:
                 hole = paths.holes[place]
                 reached = max(reached, self.holes[keys[hole]] if hole >= 0 else 0)
                 self.places[place] = reached
-        # Up to the beginning of a node, and up to its end.
-        self.before = [0] * len(tree)
+        # Of nodes: at their end.
         self.nodes = [0] * len(tree)
         for node in range(1, len(tree)):
-            reached = self.before[node] = self.nodes[tree.parents[node]]
+            reached = self.nodes[tree.parents[node]]
             for segment in tree.label(node):
                 if isinstance(segment, Hole):
                     reached = max(reached, self.holes[segment.key])
