@@ -165,7 +165,7 @@ class Equipment:
         if self._known is None:
             return None
         engine = self._engines[node.model.engine]
-        return self._known.llm(node, prompt, engine, self._capabilities[id(engine)], merge=self._settings.merge)
+        return self._known.llm(node, prompt, engine, self._capabilities[id(engine)], self._settings)
 
     @property
     def engines(self) -> tuple[tuple[Engine, Capabilities], ...]:
@@ -244,7 +244,7 @@ class Equipment:
             caller = BatchCaller(run, many, self._limits, report, timeout, size=tool.batch)
         asking: Asking | None = None
         if self._known is not None:
-            asking = self._known.tool(node, self._callables, self._folder, merge=self._settings.merge)
+            asking = self._known.tool(node, self._callables, self._folder, self._settings)
         return InvokeStep(
             index,
             place,

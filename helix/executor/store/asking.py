@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from helix.canonical import canonical_text
 from helix.executor.engines.base import Capabilities, Engine
 from helix.executor.prompts import Prompt
+from helix.executor.settings import RunSettings
 from helix.executor.store.keys import LLM, TOOL, Asking, model_identity, tool_parameters
 from helix.executor.store.sources import Database, function_version
 from helix.logical import Generate, Invoke, Tool
@@ -16,7 +16,7 @@ from helix.places import static_name
 
 
 def llm_asking(
-    node: Generate, prompt: Prompt, engine: Engine, capabilities: Capabilities, *, merge: bool = True
+    node: Generate, prompt: Prompt, engine: Engine, capabilities: Capabilities, settings: RunSettings
 ) -> Asking:
     """What an llm step asks. `cache off` keeps its replies from other runs."""
     return Asking(
@@ -24,8 +24,9 @@ def llm_asking(
         prompt.parameters,
         kind=LLM,
         label=static_name(node.step),
+        tenant=settings.tenant,
         stored=node.cache,
-        merge=merge,
+        merge=settings.merge,
     )
 
 
@@ -37,7 +38,7 @@ class ToolVersions:
         self._folder = folder
         self._databases: dict[Path, Database] = {}
 
-    def asking(self, node: Invoke, *, merge: bool = True) -> Asking:
+    def asking(self, node: Invoke, settings: RunSettings) -> Asking:
         """What a tool step asks.
 
         Its results are stored where equal calls of other runs are sure to give the same: a pure tool of known version,
@@ -60,12 +61,13 @@ class ToolVersions:
             version = self._function(tool)
             stored = stored and version is not None and (tool.effects == "pure" or holds is not None)
         return Asking(
-            canonical_text({"tool": tool.origin}),
+            {"tool": tool.origin},
             tool_parameters(tool, version),
             kind=TOOL,
             label=static_name(node.step),
+            tenant=settings.tenant,
             stored=stored,
-            merge=merge,
+            merge=settings.merge,
             holds=holds,
             acts=acts,
             seen=seen,

@@ -27,16 +27,16 @@ def utf8(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-def model_identity(address: str, capabilities: Capabilities, asked: str | None) -> str:
-    """Which model answers, as JSON: its name and revision; the address only of an engine that tells neither.
+def model_identity(address: str, capabilities: Capabilities, asked: str | None) -> dict[str, Any]:
+    """Which model answers: its name and revision; the address only of an engine that tells neither.
 
     `asked` is the name in the request; without it the engine's own choice counts.
     """
     served = capabilities.models
     name = asked or capabilities.model or (served[0] if len(served) == 1 else None)
     if name is None and capabilities.revision is None:
-        return canonical_text({"engine": address, "models": list(served)})
-    return canonical_text({"name": name, "revision": capabilities.revision})
+        return {"engine": address, "models": list(served)}
+    return {"name": name, "revision": capabilities.revision}
 
 
 class Watched(Protocol):
@@ -48,21 +48,22 @@ class Watched(Protocol):
 class Asking:
     """What all calls of one step have in common.
 
-    `model` and `parameters` are shown beside a stored value and checked when it is read. `label` is the step's name,
-    for people. `stored` says that outcomes may be used in other runs, for `holds` seconds (None: for good). `acts` says
-    that a call may change the world: it is known by its place and its arguments, whatever its program.
-    `merge` says that the run makes equal calls once. `seen` is what must not change while the calls are made, such as a
-    database file, `profile` what the lengths of its replies are counted under.
+    `model` (with the `tenant`, where there is one) and `parameters` lie beside a stored value and are checked when it
+    is read. `label` is the step's name, for people. `stored` says that outcomes may be used in other runs, for `holds`
+    seconds (None: for good). `acts` says that a call may change the world: it is known by its place and its arguments,
+    whatever its program. `merge` says that the run makes equal calls once. `seen` is what must not change while the
+    calls are made, such as a database file, `profile` what the lengths of its replies are counted under.
     """
 
     __slots__ = ("acts", "head", "holds", "label", "merge", "model", "parameters", "profile", "seen", "stored")
 
     def __init__(
         self,
-        model: str,
+        model: Mapping[str, Any],
         parameters: Mapping[str, Any],
         *,
         kind: str,
+        tenant: str | None = None,
         label: str,
         stored: bool,
         merge: bool = True,
@@ -70,7 +71,7 @@ class Asking:
         acts: bool = False,
         seen: Watched | None = None,
     ) -> None:
-        self.model = model
+        self.model = canonical_text(dict(model) if tenant is None else {**model, "tenant": tenant})
         self.parameters = canonical_text(parameters)
         self.label = label
         self.stored = stored
@@ -79,7 +80,7 @@ class Asking:
         self.acts = acts
         self.seen = seen
         self.profile: tuple[str, str, str] | None = None
-        self.head = sha256(utf8(f"[{canonical_text(kind)},{model},{self.parameters},"))
+        self.head = sha256(utf8(f"[{canonical_text(kind)},{self.model},{self.parameters},"))
 
     def call(
         self, content: Any, sample: int, *, row: int, place: str, turns: tuple[int, ...], shared: bytes | None

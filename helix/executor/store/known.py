@@ -12,6 +12,7 @@ from helix.executor.calls import Call, Outcome
 from helix.executor.engines.base import Capabilities, Engine
 from helix.executor.memo import Memo
 from helix.executor.prompts import Prompt
+from helix.executor.settings import RunSettings
 from helix.executor.store.asking import ToolVersions, llm_asking
 from helix.executor.store.database import make_folder
 from helix.executor.store.journal import Record
@@ -82,19 +83,21 @@ class KnownCalls:
         self.resumable = True
         self.said += _words(run, input)
 
-    def llm(self, node: Generate, prompt: Prompt, engine: Engine, capabilities: Capabilities, *, merge: bool) -> Asking:
+    def llm(
+        self, node: Generate, prompt: Prompt, engine: Engine, capabilities: Capabilities, settings: RunSettings
+    ) -> Asking:
         """What an llm step asks."""
-        asking = llm_asking(node, prompt, engine, capabilities, merge=merge)
+        asking = llm_asking(node, prompt, engine, capabilities, settings)
         asking.profile = self.profiles.get(node.id)
         return asking
 
     def tool(
-        self, node: Invoke, callables: Mapping[str, Callable[..., Any]], folder: Path | None, *, merge: bool
+        self, node: Invoke, callables: Mapping[str, Callable[..., Any]], folder: Path | None, settings: RunSettings
     ) -> Asking:
         """What a tool step asks."""
         if self._versions is None:
             self._versions = ToolVersions(callables, folder)
-        return self._versions.asking(node, merge=merge)
+        return self._versions.asking(node, settings)
 
     def reply(self, asking: Asking, messages: list[list[str]]) -> str | None:
         """The reply that the store has for a prompt that no row changes."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
-from collections.abc import Callable
+from collections import Counter
 from hashlib import sha256
 from pathlib import Path
 from queue import Empty, Full, Queue
@@ -26,7 +26,10 @@ _BATCH = 512
 _WAITING = 8192
 _LINGER = 0.05
 
-_Write = Callable[[sqlite3.Connection], None]
+# Rows of one statement: each statement hands the interpreter over to the thread of the run and waits to get it back.
+_ROWS = 128
+_PUT, _USE, _LENGTH = 0, 1, 2
+_Write = tuple[Any, ...]
 
 
 class ResultStore:
@@ -43,6 +46,7 @@ class ResultStore:
         self._most = most
         self._reader = open_database(folder)
         self._askings: dict[int, tuple[str, str]] = {}
+        self._numbers: dict[tuple[str, str], int] = {}
         self._broken = False
         self._queue: Queue[_Write | None] = Queue(_WAITING)
         try:
@@ -74,13 +78,7 @@ class ResultStore:
         except (sqlite3.Error, UnicodeDecodeError) as error:
             self._give_up(f"cannot be read any more: {error}")
             return None
-        self._later(
-            lambda database: _execute(
-                database,
-                "UPDATE results SET hits = hits + 1, session = max(session, ?) WHERE id = ?",
-                (self._session, number),
-            )
-        )
+        self._later((_USE, number))
         return text
 
     def _asking(self, number: int) -> tuple[str, str] | None:
@@ -97,41 +95,12 @@ class ResultStore:
         """Stores a value, soon. Waits only where the disk does not keep up."""
         value = utf8(text)
         expires = None if asking.holds is None else time.time() + asking.holds
-
-        def write(database: sqlite3.Connection) -> None:
-            _execute(database, "INSERT OR IGNORE INTO askings (model, parameters) VALUES (?, ?)", _of(asking))
-            (number,) = database.execute(
-                "SELECT id FROM askings WHERE model = ? AND parameters = ?", _of(asking)
-            ).fetchone()
-            _execute(
-                database,
-                "INSERT INTO results (key, asking, step, session, expires, size, digest, value) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET asking = excluded.asking, "
-                "step = excluded.step, session = excluded.session, expires = excluded.expires, "
-                "size = excluded.size, digest = excluded.digest, value = excluded.value",
-                (
-                    key,
-                    number,
-                    asking.label,
-                    self._session,
-                    expires,
-                    len(value) + ENTRY_BYTES,
-                    _digest(key, value),
-                    value,
-                ),
-            )
-
-        self._later(write, wait=True)
+        result = (key, asking.label, self._session, expires, len(value) + ENTRY_BYTES, _digest(key, value), value)
+        self._later((_PUT, (asking.model, asking.parameters), result), wait=True)
 
     def add_length(self, signature: str, model: str, sampling: str, tokens: int, cut: bool) -> None:
         """Counts the length of a reply; one of many that is lost does no harm."""
-        self._later(
-            lambda database: _execute(
-                database,
-                "INSERT INTO lengths VALUES (?, ?, ?, ?, ?, 1) ON CONFLICT DO UPDATE SET count = count + 1",
-                (signature, model, sampling, tokens, int(cut)),
-            )
-        )
+        self._later((_LENGTH, (signature, model, sampling, tokens, int(cut))))
 
     def _later(self, write: _Write, *, wait: bool = False) -> None:
         """Hands something to the writing thread. What need not be kept is dropped where there is no room for it."""
@@ -184,10 +153,35 @@ class ResultStore:
 
     def _write(self, database: sqlite3.Connection, batch: list[Any]) -> None:
         database.execute("BEGIN IMMEDIATE")
-        for write in batch:
-            write(database)
+        results = [(self._number(database, item[1]), *item[2]) for item in batch if item[0] == _PUT]
+        for at in range(0, len(results), _ROWS):
+            _insert(database, results[at : at + _ROWS])
+        used = [item[1] for item in batch if item[0] == _USE]
+        if used:
+            places = ", ".join("?" * len(used))
+            database.execute(
+                f"UPDATE results SET hits = hits + 1, session = max(session, ?) WHERE id IN ({places})",
+                (self._session, *used),
+            )
+        lengths = Counter(item[1] for item in batch if item[0] == _LENGTH)
+        if lengths:
+            rows = [(*length, number) for length, number in lengths.items()]
+            database.execute(
+                f"INSERT INTO lengths VALUES {_places(6, len(rows))} ON CONFLICT DO UPDATE SET "
+                "count = count + excluded.count",
+                [value for row in rows for value in row],
+            )
         evict(database, self._most)
         database.execute("COMMIT")
+
+    def _number(self, database: sqlite3.Connection, asking: tuple[str, str]) -> int:
+        """The number that results of what was asked refer to it by."""
+        found = self._numbers.get(asking)
+        if found is None:
+            database.execute("INSERT OR IGNORE INTO askings (model, parameters) VALUES (?, ?)", asking)
+            (found,) = database.execute("SELECT id FROM askings WHERE model = ? AND parameters = ?", asking).fetchone()
+            self._numbers[asking] = found
+        return int(found)
 
     def close(self) -> None:
         """Writes what waits and closes the file."""
@@ -212,12 +206,20 @@ def evict(database: sqlite3.Connection, most: int) -> None:
     database.execute("PRAGMA incremental_vacuum(1024)").fetchall()
 
 
-def _execute(database: sqlite3.Connection, statement: str, values: tuple[Any, ...]) -> None:
-    database.execute(statement, values)
+def _insert(database: sqlite3.Connection, results: list[tuple[Any, ...]]) -> None:
+    database.execute(
+        "INSERT INTO results (asking, key, step, session, expires, size, digest, value) VALUES "
+        f"{_places(8, len(results))} ON CONFLICT (key) DO UPDATE SET asking = excluded.asking, step = excluded.step, "
+        "session = excluded.session, expires = excluded.expires, size = excluded.size, digest = excluded.digest, "
+        "value = excluded.value",
+        [value for result in results for value in result],
+    )
 
 
-def _of(asking: Asking) -> tuple[str, str]:
-    return asking.model, asking.parameters
+def _places(columns: int, rows: int) -> str:
+    """The places of so many rows in a statement."""
+    row = f"({', '.join('?' * columns)})"
+    return ", ".join([row] * rows)
 
 
 def _digest(key: bytes, value: bytes) -> bytes:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import os
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -23,69 +24,127 @@ class Unknown(Exception):
 
 
 def function_version(function: Callable[..., Any]) -> str | None:
-    """A digest of a Python function: its source, defaults and closure, and all of its module that it uses.
+    """A digest of a Python function: its source, defaults and closure, and all that it uses.
 
-    Functions and classes of its own module count with their source, constants with their value, other modules by name
-    alone. None where something it uses has no content that could be told, such as an open connection: then a declared
-    version has to stand for it.
+    Functions and classes of its own module count with their source, constants with their value, files beside its own or
+    in folders below that it imports with their content, all else by name alone. None where something it uses has no
+    content that could be told, such as an open connection: then a declared version has to stand for it.
     """
     try:
-        parts: dict[str, Any] = {}
-        _describe(function, getattr(inspect.unwrap(function), "__module__", None), parts, {})
-        return sha256(canonical_text(parts).encode("utf-8", "surrogatepass")).hexdigest()
-    except (Unknown, OSError, TypeError, ValueError, RecursionError):
+        described = _Described(inspect.unwrap(function))
+        described.value(function)
+        files = {} if described.own is None else _imported(described.own)
+        return sha256(canonical_text([described.parts, files]).encode("utf-8", "surrogatepass")).hexdigest()
+    except (Unknown, OSError, TypeError, ValueError, SyntaxError, RecursionError):
         return None
 
 
-def _describe(value: Any, module: str | None, parts: dict[str, Any], seen: dict[int, str]) -> Any:
-    """A value as JSON; functions and classes of the module are put into `parts` by name, once."""
-    if value is None or isinstance(value, bool | int | float | str):
-        return [type(value).__name__, value if isinstance(value, str) else repr(value)]
-    if isinstance(value, bytes):
-        return ["bytes", value.hex()]
-    if isinstance(value, tuple | list):
-        return [type(value).__name__, *(_describe(item, module, parts, seen) for item in value)]
-    if isinstance(value, set | frozenset):
-        return [type(value).__name__, *sorted(canonical_text(_describe(item, module, parts, seen)) for item in value)]
-    if isinstance(value, dict):
-        pairs = [
-            [_describe(key, module, parts, seen), _describe(item, module, parts, seen)] for key, item in value.items()
-        ]
-        return ["dict", *sorted(pairs, key=canonical_text)]
-    if isinstance(value, types.ModuleType):
-        return ["module", value.__name__]
-    if isinstance(value, partial):
-        inner = [_describe(part, module, parts, seen) for part in (value.func, value.args, value.keywords)]
-        return ["partial", *inner]
-    if isinstance(value, types.BuiltinFunctionType | types.MethodDescriptorType):
-        return ["built-in", value.__qualname__]
-    if isinstance(value, types.MethodType):
+class _Described:
+    """A function and what it uses as JSON: `parts` of its own module by name. `own` is the file of the module."""
+
+    def __init__(self, function: Any) -> None:
+        self.parts: dict[str, Any] = {}
+        self._module = getattr(function, "__module__", None)
+        file = getattr(function, "__globals__", {}).get("__file__")
+        self.own = Path(file).resolve() if isinstance(file, str) and Path(file).is_file() else None
+        self._seen: dict[int, str] = {}
+
+    def value(self, value: Any) -> Any:
+        """A value as JSON. Raises Unknown."""
+        if value is None or isinstance(value, bool | int | float | str):
+            return [type(value).__name__, value if isinstance(value, str) else repr(value)]
+        if isinstance(value, bytes):
+            return ["bytes", value.hex()]
+        if isinstance(value, tuple | list):
+            return [type(value).__name__, *map(self.value, value)]
+        if isinstance(value, set | frozenset):
+            return [type(value).__name__, *sorted(canonical_text(self.value(item)) for item in value)]
+        if isinstance(value, dict):
+            pairs = [[self.value(key), self.value(item)] for key, item in value.items()]
+            return ["dict", *sorted(pairs, key=canonical_text)]
+        if isinstance(value, types.ModuleType):
+            return ["module", value.__name__]
+        if isinstance(value, partial):
+            return ["partial", *map(self.value, (value.func, value.args, value.keywords))]
+        if isinstance(value, types.BuiltinFunctionType | types.MethodDescriptorType | types.WrapperDescriptorType):
+            return ["built-in", value.__qualname__]
+        if isinstance(value, types.FunctionType):
+            return self._function(value)
+        if isinstance(value, type):
+            return self._class(value)
+        if type(value).__module__ == "re" and hasattr(value, "pattern"):
+            return ["pattern", self.value(value.pattern), value.flags]
         raise Unknown
-    if isinstance(value, types.FunctionType):
-        return _function(value, module, parts, seen)
-    if isinstance(value, type):
-        return _class(value, module, parts, seen)
-    if type(value).__module__ == "re" and hasattr(value, "pattern"):
-        return ["pattern", _describe(value.pattern, module, parts, seen), value.flags]
-    raise Unknown
+
+    def _function(self, value: types.FunctionType) -> Any:
+        if value.__module__ != self._module:
+            return ["function", f"{value.__module__}.{value.__qualname__}"]
+        if id(value) in self._seen:
+            return ["function", self._seen[id(value)]]
+        name = self._seen[id(value)] = f"{len(self._seen)} {value.__qualname__}"
+        inner = inspect.unwrap(value)
+        found = self.parts[name] = {"source": inspect.getsource(inner)}
+        found["defaults"] = [self.value(default) for default in (value.__defaults__, value.__kwdefaults__)]
+        if isinstance(inner, types.FunctionType):
+            used = {**inspect.getclosurevars(inner).nonlocals, **_globals(inner)}
+            found["uses"] = {key: self.value(used[key]) for key in sorted(used)}
+        return ["function", name]
+
+    def _class(self, value: type) -> Any:
+        if value.__module__ != self._module:
+            return ["class", f"{value.__module__}.{value.__qualname__}"]
+        if id(value) in self._seen:
+            return ["class", self._seen[id(value)]]
+        name = self._seen[id(value)] = f"{len(self._seen)} {value.__qualname__}"
+        found = self.parts[name] = {"source": self._source(value)}
+        found["bases"] = [self.value(base) for base in value.__bases__]
+        methods = {key: part for key, part in sorted(vars(value).items()) if isinstance(part, types.FunctionType)}
+        found["methods"] = {key: self.value(part) for key, part in methods.items() if part.__module__ == self._module}
+        return ["class", name]
+
+    def _source(self, value: type) -> str:
+        """The source of a class; of one that its module's name does not lead to, that of the whole file."""
+        try:
+            return inspect.getsource(value)
+        except (OSError, TypeError):
+            if self.own is None:
+                raise
+            return self.own.read_text(encoding="utf-8", errors="surrogateescape")
 
 
-def _function(value: types.FunctionType, module: str | None, parts: dict[str, Any], seen: dict[int, str]) -> Any:
-    if value.__module__ != module:
-        return ["function", f"{value.__module__}.{value.__qualname__}"]
-    if id(value) in seen:
-        return ["function", seen[id(value)]]
-    name = seen[id(value)] = f"{len(seen)} {value.__qualname__}"
-    inner = inspect.unwrap(value)
-    closure = inspect.getclosurevars(inner) if isinstance(inner, types.FunctionType) else None
-    found: dict[str, Any] = {"source": inspect.getsource(inner)}
-    parts[name] = found
-    defaults = [value.__defaults__, value.__kwdefaults__]
-    found["defaults"] = [_describe(default, module, parts, seen) for default in defaults]
-    if closure is not None:
-        used = {**closure.nonlocals, **_globals(inner)}
-        found["uses"] = {key: _describe(used[key], module, parts, seen) for key in sorted(used)}
-    return ["function", name]
+def _imported(own: Path) -> dict[str, str]:
+    """The files that a file imports from its own folder or from below, those that they import in turn, by digests."""
+    found: dict[str, str] = {}
+    waiting = [own]
+    while waiting:
+        file = waiting.pop()
+        text = file.read_bytes()
+        shown = file.relative_to(own.parent).as_posix()
+        if file != own:
+            found[shown] = sha256(text).hexdigest()
+        for name in _imports(text, file, own.parent):
+            base = own.parent.joinpath(*name.split("."))
+            for path in (base.with_suffix(".py"), base / "__init__.py"):
+                if path.is_file() and path != own and path.relative_to(own.parent).as_posix() not in found:
+                    found[path.relative_to(own.parent).as_posix()] = ""
+                    waiting.append(path)
+    return found
+
+
+def _imports(text: bytes, file: Path, root: Path) -> Iterator[str]:
+    """The modules that a file imports, anywhere in it, as names below a folder; packages on the way among them."""
+    package = file.parent.relative_to(root).parts
+    for node in ast.walk(ast.parse(text)):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            upwards = package[: len(package) - node.level + 1] if node.level else ()
+            base = ".".join((*upwards, *((node.module,) if node.module else ())))
+            names = [base, *(f"{base}.{alias.name}" if base else alias.name for alias in node.names)]
+        for name in names:
+            parts = [part for part in name.split(".") if part]
+            yield from (".".join(parts[:length]) for length in range(1, len(parts) + 1))
 
 
 def _globals(function: types.FunctionType) -> dict[str, Any]:
@@ -97,22 +156,6 @@ def _globals(function: types.FunctionType) -> dict[str, Any]:
         names.update(code.co_names)
         codes += [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
     return {name: function.__globals__[name] for name in names if name in function.__globals__}
-
-
-def _class(value: type, module: str | None, parts: dict[str, Any], seen: dict[int, str]) -> Any:
-    if value.__module__ != module:
-        return ["class", f"{value.__module__}.{value.__qualname__}"]
-    if id(value) in seen:
-        return ["class", seen[id(value)]]
-    name = seen[id(value)] = f"{len(seen)} {value.__qualname__}"
-    found: dict[str, Any] = {"source": inspect.getsource(value)}
-    parts[name] = found
-    found["bases"] = [_describe(base, module, parts, seen) for base in value.__bases__]
-    methods = {key: part for key, part in sorted(vars(value).items()) if isinstance(part, types.FunctionType)}
-    found["methods"] = {
-        key: _describe(part, module, parts, seen) for key, part in methods.items() if part.__module__ == module
-    }
-    return ["class", name]
 
 
 class Database:

@@ -143,7 +143,6 @@ def _clear_results(folder: Path, before: float | None) -> int:
             gone = database.execute(
                 "DELETE FROM results WHERE session IN (SELECT id FROM sessions WHERE began < ?)", (before,)
             ).rowcount
-        database.execute("DELETE FROM askings WHERE id NOT IN (SELECT asking FROM results)")
         database.execute("COMMIT")
         database.execute("PRAGMA incremental_vacuum").fetchall()
         database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
