@@ -28,7 +28,8 @@ class Request:
     `schema` is the JSON Schema the reply must satisfy (None: free text); `sample` numbers the samples of one prompt.
     `step` and `row` say whose call it is, for logs and the scripted engine; they are never sent. `rank` is the worker
     that is to take the call (None: the engine chooses), `priority` says how long its prefix should stay cached, or how
-    early it is to run; engines without either ignore them.
+    early it is to run; engines without either ignore them. Of a warm-up, `follows` are some of the texts that prompts
+    go on with behind it, a few characters each (none: anything may follow).
     """
 
     model: str | None
@@ -45,6 +46,7 @@ class Request:
     row: int = 0
     rank: int | None = None
     priority: int | None = None
+    follows: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,12 +70,13 @@ class Capabilities:
     """What an engine can do, read when it is opened; None where it does not tell.
 
     `max_context` is in tokens, prompt and reply together. `models` are the names it serves, `model` the one that
-    answers requests that name none, `revision` what tells one build of the served model from another (part of what a stored
-    result is known by).
+    answers requests that name none, `revision` what tells one build of the served model from another (part of what a
+    stored result is known by).
 
     `ranks` are the workers that a request can be sent to, each with a prefix cache of its own that holds `kv_tokens`
     tokens in pages of `page` and runs `max_running` requests at once. `prefix_cache` says that prompts with an equal
     beginning share its computation, `warms` that the engine is a `WarmingEngine`.
+    `pass_tokens` is what a pass of prefill costs beside its tokens, in tokens: below it, computing twice is cheaper.
     """
 
     max_context: int | None = None
@@ -89,6 +92,7 @@ class Capabilities:
     max_running: int | None = None
     prefix_cache: bool = False
     warms: bool = False
+    pass_tokens: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,8 +20,8 @@ from helix.executor.policies.rank import Rank, Ticket
 if TYPE_CHECKING:
     from helix.executor.calls import Call, Outcome
 
-# Tokens saved that are worth a warm-up: what a pass of the engine costs, in tokens of prefill.
-WORTH = 32.0
+# Tokens saved that are worth a warm-up, where the engine does not tell what a pass costs it.
+WORTH = 64.0
 # Tokens of prefill that moving a call to another rank has to save (scheduling, step 13).
 MOVE = 512.0
 # Characters of a token until replies have told.
@@ -31,13 +31,15 @@ REPLY = 256
 # So many warm-ups in a row may fail before no more are made.
 FAILURES = 3
 _ENOUGH = 30
+# How prompts go on behind a beginning decides its last tokens: so many characters of so many prompts are looked at.
+FOLLOWS, MOST_FOLLOWS = 24, 6
 # The share of the slots below which an engine has too little to do.
 BUSY = 0.5
 
 
 class _Row:
-    """A row at work: where its calls go, how many wait or run, the beginning that is held for it, and the prompt that it
-    ended with.
+    """A row at work: where its calls go, how many wait or run, the beginning that is held for it, and the prompt that
+    was last.
     """
 
     __slots__ = ("calls", "held", "last", "rank")
@@ -71,15 +73,15 @@ class _Replies:
 
 
 class CacheAwareQueue:
-    """See the module. `key` orders the calls; `worth` are the tokens saved that are worth a warm-up."""
+    """See the module. `key` orders the calls."""
 
-    def __init__(self, place: EnginePlace, *, key: Callable[[Call], Any] = plan_order, worth: float = WORTH) -> None:
+    def __init__(self, place: EnginePlace, *, key: Callable[[Call], Any] = plan_order) -> None:
         capabilities = place.capabilities
         count = max(1, capabilities.ranks)
         each = max(1, -(-place.slots // count))
         self._ranks = [Rank(number, each, capabilities.kv_tokens) for number in range(count)]
         self._key = key
-        self._worth = worth
+        self._worth = capabilities.pass_tokens or WORTH
         self._warms = place.warm is not None
         self._failures = 0
         self._tickets: dict[Call, tuple[Ticket, Rank]] = {}
@@ -273,7 +275,8 @@ class CacheAwareQueue:
             if not each.resident:
                 each.warm = warming
         number = rank.number if len(self._ranks) > 1 else None
-        return Warmup(replace(request, messages=messages, schema=None, rank=number), ticket.call, rank.number)
+        start = replace(request, messages=messages, schema=None, rank=number, follows=_follows(node))
+        return Warmup(start, ticket.call, rank.number)
 
     def warmed(self, warmup: Warmup, reply: Reply | None) -> None:
         warming = self._warming.pop(warmup.call)
@@ -345,6 +348,18 @@ class CacheAwareQueue:
                 self._leave(ticket, rank)
             made += waiting
         return [ticket.call for ticket in sorted(made, key=lambda each: each.key)]
+
+
+def _follows(node: Node) -> tuple[str, ...]:
+    """How the prompts that are known go on behind a beginning, a few characters each; nothing where one ends there, or
+    where its message does.
+    """
+    children = [child for child in node.children.values() if child.users]
+    known = sorted(child.text[:FOLLOWS] for child in children)
+    ends = node.users > sum(child.users for child in children)
+    if ends or any(ROLE in text or TEXT in text for text in known):
+        return ()
+    return tuple(known) if len(known) <= MOST_FOLLOWS else (*known[: MOST_FOLLOWS - 1], known[-1])
 
 
 def _warming_of(ticket: Ticket) -> _Warming | None:

@@ -39,6 +39,9 @@ READY_PAUSE = 0.25  # seconds between looks at a server that is still loading it
 ABORT_SECONDS = 2.0  # how long `close` waits for aborts that are on their way
 PROBE = (Message(role="system", content="Be brief."), Message(role="user", content="Say one word."))
 
+# What a pass of prefill costs beside its tokens, in tokens: the constants of the time model over the cost of a token.
+PASS, PASS_ON_CPU = 256.0, 16.0
+
 
 class SGLangEngine:
     """SGLang servers at one address. `notes` holds what a report should say about how they were used."""
@@ -141,6 +144,7 @@ class SGLangEngine:
             max_running=_least([facts.max_running for facts in self._facts]),
             prefix_cache=all(facts.prefix_cache for facts in self._facts),
             warms=all(facts.prefix_cache for facts in self._facts),
+            pass_tokens=PASS_ON_CPU if self.device == "cpu" else PASS,
         )
 
     async def look(self) -> None:

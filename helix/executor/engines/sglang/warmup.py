@@ -20,15 +20,17 @@ def closed(messages: Sequence[Message]) -> tuple[Message, ...]:
     return (*messages, *(() if last == "user" else (Message(role="user", content="x"),)))
 
 
-async def beginning(messages: Sequence[Message], template: Template | None, ask: Ask) -> list[int]:
-    """The tokens of these messages, up to where the last one's content may go on. `template` is that of
-    `closed(messages)`. Raises what asking raises.
+async def beginning(
+    messages: Sequence[Message], template: Template | None, ask: Ask, follows: Sequence[str] = ()
+) -> list[int]:
+    """The tokens of these messages, up to where the last one's content may go on, which is with one of `follows` (none:
+    with anything). `template` is that of `closed(messages)`. Raises what asking raises.
     """
     text = None if template is None else template.beginning(messages)
     if text is not None:
-        return common(await tokens([text + more for more in NEXT], ask, special=True))
+        return common(await tokens([text + more for more in follows or NEXT], ask, special=True))
     last = messages[-1]
-    variants = [(*messages[:-1], replace(last, content=last.content + more)) for more in NEXT]
+    variants = [(*messages[:-1], replace(last, content=last.content + more)) for more in follows or NEXT]
     return common(await together(*(chat_tokens(closed(variant), ask) for variant in variants)))
 
 
