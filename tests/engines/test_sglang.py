@@ -264,6 +264,13 @@ class TestWarming:
         assert body["messages"][0] == {"role": "system", "content": SYSTEM}
         assert reply.prompt_tokens
 
+    def test_an_adapter_has_a_cache_of_its_own(self) -> None:
+        with FakeSGLang(adapters=["own"]) as server:
+            within(server.address, lambda engine: _all(engine.warm(begin(("system", SYSTEM), model="own"))))
+            (body,) = server.bodies("/v1/chat/completions")
+            assert not server.bodies("/generate")
+        assert (body["model"], body["max_tokens"]) == ("own", 1)
+
 
 class TestTenantsAndPriorities:
     """What keeps prefixes of users apart, and what keeps prefixes in the cache."""

@@ -41,6 +41,7 @@ def test_what_one_server_is() -> None:
         max_running=48,
         prefix_cache=True,
         warms=True,
+        pass_tokens=256.0,
     )
     assert notes == []
 

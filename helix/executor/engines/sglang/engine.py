@@ -179,12 +179,14 @@ class SGLangEngine:
         """Computes the beginning that prompts with these messages have in common, whatever follows in the last one."""
         worker = self._pick(request.rank)
         routing = self._routing(request, worker)
+        model = self._named(request.model)
         with self._ranks.busy(worker):
-            if self._tokenizes and request.messages:
+            # Adapters have caches of their own, which the chat endpoint finds by the model's name.
+            if self._tokenizes and request.messages and model == self._facts[0].model:
                 ids = await self._beginning(request, worker.place)
                 raw = await self._call(worker, "/generate", warm_body(ids, routing), routing.rid)
                 return native_reply(worker.place, raw, worker)
-            body = warm_chat_body(closed(request.messages), self._named(request.model), routing)
+            body = warm_chat_body(closed(request.messages), model, routing)
             raw = await self._call(worker, "/v1/chat/completions", body, routing.rid)
             return chat_reply(worker.place, raw, worker)
 
