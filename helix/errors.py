@@ -226,10 +226,10 @@ def near_match(name: str, known: Iterable[str]) -> str | None:
     return folded[found[0]] if found else None
 
 
-def name_help(name: str, known: Iterable[str], what: str = "known names") -> str:
-    """The help line for an unknown name: a near match, and the known names."""
+def name_help(name: str, known: Iterable[str], what: str = "known names", most: int = 12) -> str:
+    """The help line for an unknown name: a near match, and the known names, `most` of them."""
     names = sorted(set(known))
     near = near_match(name, names)
-    listed = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
+    listed = ", ".join(names[:most]) + (", ..." if len(names) > most else "")
     known_part = f"{what}: {listed}" if names else f"there are no {what} here"
     return f"did you mean `{near}`? {known_part}" if near else known_part

@@ -45,7 +45,7 @@ class RunSettings:
             if value is not None and not 0 < value < float("inf"):
                 raise OptionError(f"{name} must be more than 0 seconds, found {value}")
         if self.max_failed_percent and self.max_failed is not None and self.max_failed > 100:
-            raise OptionError(f"max_failed is at most 100%, found {self.max_failed}%")
+            raise OptionError(f"max_failed is at most 100%, found {self.max_failed:g}%")
         if self.tenant is not None and not self.tenant.strip():
             raise OptionError("tenant is a name, found a blank one")
         if self.on_bad_row not in ("stop", "keep"):

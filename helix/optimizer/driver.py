@@ -104,7 +104,7 @@ def choose_rules(only: Iterable[str] | None = None, without: Iterable[str] = ())
     unwanted = set(without)
     for name in sorted((wanted or set()) | unwanted):
         if name not in known:
-            raise OptionError(f"there is no rule `{name}`; {name_help(name, known, 'rules')}")
+            raise OptionError(f"there is no rule `{name}`; {name_help(name, known, 'rules', most=len(known))}")
     return tuple(
         rule.apply
         for name, rule in known.items()

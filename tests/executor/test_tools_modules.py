@@ -92,7 +92,8 @@ def test_classes_with_late_annotations_can_be_made(tmp_path: Path) -> None:
         ("1 / 0", "failed to load: ZeroDivisionError: division by zero (broken.py:1)"),
         ("import not_there", "failed to load: ModuleNotFoundError: No module named 'not_there' (broken.py:1)"),
         ("\nraise SystemExit(3)", "failed to load: SystemExit: 3 (broken.py:2)"),
-        ("def f(:", "failed to load: SyntaxError"),
+        ("import json\ndef f(:", "failed to load: SyntaxError: invalid syntax (broken.py:2)"),
+        ("import json\n\njson.loads('{')", "line 1 column 2 (char 1) (broken.py:3)"),
     ],
 )
 def test_a_module_that_fails_to_load_is_one_message(tmp_path: Path, code: str, message: str) -> None:

@@ -231,12 +231,27 @@ def test_what_is_wrong_with_a_tool_is_found_before_the_first_call(shop: Path, de
     assert str(caught.value).startswith(message)
 
 
-def test_a_file_that_is_no_database_is_the_rows_error_and_left_alone(tmp_path: Path) -> None:
+def test_a_file_that_is_no_database_is_found_before_any_call_and_left_alone(tmp_path: Path) -> None:
     (tmp_path / "shop.db").write_text("not a database, but long enough to be looked at " * 50)
     before = content(tmp_path)
-    ran = ask(tmp_path, "SELECT 1 AS n")
-    assert ran.rows[0]["_error"]["message"] == "shop.db cannot be read: file is not a database"
+    with pytest.raises(OptionError, match=r"sql tool `\w+`: shop\.db cannot be read: file is not a database"):
+        ask(tmp_path, "SELECT 1 AS n")
     assert content(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("SELECT * FROM nowhere WHERE id = :key", "no such table: nowhere"),
+        ("SELECT absent FROM orders WHERE id = :key", "no such column: absent"),
+        ("SELECT absent(id) FROM orders WHERE id = :key", "no such function: absent"),
+    ],
+)
+def test_what_a_tools_own_query_names_is_looked_up_before_any_call(shop: Path, query: str, message: str) -> None:
+    declared = f'tool find(key: int) -> table from sql "sqlite:shop.db" query "{query}"'
+    with pytest.raises(OptionError) as caught:
+        run(f"workflow t(q: int)\n{declared}\nr = find(q)\noutput r", [{"q": 1}], folder=shop)
+    assert str(caught.value) == f"sql tool `find`: {message}"
 
 
 def test_connections_are_closed_with_the_run(shop: Path) -> None:

@@ -287,7 +287,7 @@ FIXED: Mapping[str, str] = {
     "by_id": "select * from orders where Id = :key and total > 1",
     "count": "select count(*) as n from orders where customer = :key",
     "first": "select Id from orders where customer = :key order by Id desc limit 1",
-    "wrong": "select missing from orders where customer = :key",
+    "wrong": "select abs(id - 9223372036854775807 - 2) as x from orders where customer = :key",
     "much": "select Id from orders where customer >= :key",
 }
 

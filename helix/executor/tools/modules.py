@@ -76,11 +76,22 @@ def _module(path: Path, name: str) -> ModuleType:
             assert spec.loader is not None
             spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        message = f"python module `{name}` failed to load: {type(error).__name__}: {error}"
-        raise OptionError(f"{message} ({Path(place.filename).name}:{place.lineno})") from error
+        message = f"python module `{name}` failed to load: {type(error).__name__}: {_message(error)}"
+        raise OptionError(f"{message} ({_place(error, path)})") from error
     _loaded[path] = text, module
     return module
+
+
+def _message(error: BaseException) -> str:
+    return error.msg if isinstance(error, SyntaxError) else str(error)
+
+
+def _place(error: BaseException, path: Path) -> str:
+    """The line of the module, or of one beside it, at which it failed to load."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{Path(error.filename).name}:{error.lineno or 1}"
+    frames = [each for each in traceback.extract_tb(error.__traceback__) if Path(each.filename).parent == path.parent]
+    return f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else path.name
 
 
 class _Loader(SourceFileLoader):

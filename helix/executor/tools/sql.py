@@ -47,7 +47,8 @@ class SqlTool:
     """Runs the statement of the parameter `query`, or the tool's own; the other parameters are bound as `:name`.
 
     Caps: `max_rows` rows (1000 by default; more is an error, nothing is cut silently) and the tool's timeout (30 s by
-    default). Making it raises OptionError where the database is not there or the tool's own statement is not a query.
+    default). Making it raises OptionError where the database is not there or is none, or where the tool's own statement
+    is not a query of it.
     """
 
     def __init__(self, tool: Tool, folder: Path | None, threads: Threads) -> None:
@@ -68,6 +69,10 @@ class SqlTool:
         self._limit = tool.max_rows or MAX_ROWS
         self._idle: list[sqlite3.Connection] = []
         self._closed = False
+        try:
+            self._prepare()
+        except ToolError as error:
+            raise OptionError(f"sql tool `{tool.name}`: {error}") from None
 
     async def __call__(self, args: list[Any]) -> str:
         """Runs the query. Raises ToolError; its kind is `timeout` where the query ran too long."""
@@ -78,6 +83,16 @@ class SqlTool:
         unchecked = statement if own is None else None
         rows = await self._on_thread(lambda connection: self._rows(connection, statement, bound_values), unchecked)
         return result_text(rows, self._tool.returns, self._tool.name)
+
+    def _prepare(self) -> None:
+        """Opens the database and has the tool's own statement compiled, so that no call is made in vain."""
+        connection = self._connection()
+        self._idle.append(connection)
+        if self._tool.query is not None:
+            try:
+                connection.execute(f"EXPLAIN {self._tool.query}", dict.fromkeys(self._names)).close()
+            except sqlite3.Error as error:
+                raise ToolError(str(error)) from None
 
     def close(self) -> None:
         """Closes the idle connections; one in use is closed after its query."""
