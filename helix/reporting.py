@@ -75,6 +75,7 @@ async def measures_of(ran: Ran, recorder: Recorder) -> RunMeasures:
             kinds=_kinds(ran.plan),
             plan_seconds=ran.plan_seconds,
             predicted={step.step: Predicted(length=step.output, source=step.output_source) for step in after.steps},
+            typical={step.step: (step.prompt_tokens / step.calls, step.output) for step in after.steps if step.calls},
             time=time,
             prefixes=prefixes,
             bounds=bounds,

@@ -27,6 +27,7 @@ class Predicted:
 class RunFacts:
     """What the measures rest on besides the records. `kinds` are all steps of the plan that call, in its order.
 
+    `typical` are the prompt and reply tokens of a call of a step by the estimate, for steps of which none was made.
     `full` is the time in which the KV cache was nearly full, `by_rules` how many times more calls the plain plan makes
     by the estimate.
     """
@@ -36,6 +37,7 @@ class RunFacts:
     kinds: Mapping[str, CallKind]
     plan_seconds: float = 0.0
     predicted: Mapping[str, Predicted] = field(default_factory=dict)
+    typical: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     time: EngineTime = H100
     prefixes: Prefixes | None = None
     bounds: Bounds | None = None
@@ -81,7 +83,7 @@ def measure(report: RunReport, records: Iterable[CallRecord], facts: RunFacts) -
         shares=shares_of(sent, ran, report.seconds, facts.time),
         prefixes=facts.prefixes,
         bounds=facts.bounds,
-        without=_without(llm, len(tools), facts.by_rules),
+        without=_without(llm, len(tools), facts),
         notes=(*facts.notes, *report.notes),
     )
 
@@ -124,7 +126,7 @@ def _step(name: str, records: list[CallRecord], facts: RunFacts) -> StepFigures:
     )
 
 
-def _without(llm: list[CallRecord], tool_calls: int, by_rules: float) -> Without:
+def _without(llm: list[CallRecord], tool_calls: int, facts: RunFacts) -> Without:
     """What the same calls would take if none was merged or fetched."""
     told: dict[str, list[int]] = {}
     for record in llm:
@@ -142,7 +144,7 @@ def _without(llm: list[CallRecord], tool_calls: int, by_rules: float) -> Without
         elif not record.sent:
             # The equal call was made before this run: taken to be like the others of its step.
             counted = False
-            calls, prompts, replies = told.get(record.step, (1, 0, 0))
+            calls, prompts, replies = told.get(record.step) or (1, *facts.typical.get(record.step, (0.0, 0.0)))
             prompt += prompts / calls
             generated += replies / calls
     return Without(
@@ -151,5 +153,5 @@ def _without(llm: list[CallRecord], tool_calls: int, by_rules: float) -> Without
         prompt_tokens=round(prompt),
         generated_tokens=round(generated),
         basis="counted" if counted else "estimated",
-        by_rules=by_rules,
+        by_rules=facts.by_rules,
     )

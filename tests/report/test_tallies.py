@@ -165,6 +165,9 @@ def test_without_helix_takes_fetched_calls_to_be_like_the_others_of_their_step()
     without = measure(RunReport(), records, facts()).without
     assert (without.calls, without.prompt_tokens, without.generated_tokens) == (3, 450, 45)
     assert without.basis == "estimated"
+    # Where no call of the step was made at all, they are what the plan's estimate says.
+    without = measure(RunReport(), records[2:], facts(typical={"x": (70.0, 7.0)})).without
+    assert (without.calls, without.prompt_tokens, without.generated_tokens) == (1, 70, 7)
 
 
 def test_lengths_are_held_against_what_was_predicted() -> None:
