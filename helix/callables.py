@@ -34,6 +34,16 @@ def load_callables(workflow: Workflow, bound: Bound) -> dict[str, Callable[..., 
     return found
 
 
+def look_up_callables(workflow: Workflow, bound: Bound) -> None:
+    """Looks whether these functions are there, running nothing. Raises OptionError for the first that is not."""
+    from helix.executor.tools.modules import look_up_function
+
+    given = {"": workflow.callables} | {path: used.callables for path, used in used_workflows(workflow).items()}
+    for declared in bound.callables.values():
+        if declared.name not in given.get(declared.namespace, {}):
+            look_up_function(declared.target, [] if declared.folder is None else [declared.folder])
+
+
 def used_workflows(workflow: Workflow) -> dict[str, Workflow]:
     """The workflows that a workflow calls, those that they call among them, by path."""
     found: dict[str, Workflow] = {}

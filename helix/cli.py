@@ -104,11 +104,14 @@ def init(folder: Path) -> None:
 def check(files: tuple[str, ...], constants: tuple[str, ...]) -> int:
     """Find mistakes in workflow FILES without running anything."""
     from helix import api
+    from helix.callables import look_up_callables
 
     wrong = 0
     for file in files:
         try:
-            bound = api.check(_load(file), set=_constants(constants))
+            workflow = _load(file)
+            bound = api.check(workflow, set=_constants(constants))
+            look_up_callables(workflow, bound)
         except HelixError as error:
             click.echo(clean(error.render()), err=True)
             wrong += 1

@@ -66,7 +66,7 @@ def run_command(
         model=model,
         api_key=None,
         set=constants,
-        settings=RunSettings(
+        settings=_settings(
             call_timeout=_seconds("--call-timeout", call_timeout),
             run_timeout=_seconds("--run-timeout", run_timeout),
             wait_limit=_seconds("--wait-limit", wait_limit) or 0.0,
@@ -279,6 +279,15 @@ def _kept(
         retry_failed=retry_failed,
         most=DEFAULT_BYTES if store_size is None else size_in_bytes(store_size),
     )
+
+
+def _settings(**given: Any) -> RunSettings:
+    """The settings of the run. Raises OptionError, which calls them as the command line does."""
+    try:
+        return RunSettings(**given)
+    except OptionError as error:
+        name, _, rest = str(error).partition(" ")
+        raise OptionError(f"--{name.replace('_', '-')} {rest}" if name in given else str(error)) from None
 
 
 def _seconds(option: str, text: str | None) -> float | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from running import Folder, run
+from running import Folder, command, run
 
 from helix.errors import SourceErrors
 from helix.executor.engines.scripted import ScriptedEngine
@@ -35,3 +35,16 @@ def test_03_from_the_command_line(folder: Folder) -> None:
     assert "w.helix:3:" in done.stderr
     assert "2 errors" in done.stderr
     assert folder.names == ["rows.jsonl", "w.helix"]
+
+
+def test_03_check_reads_the_modules_of_tools_and_runs_none(folder: Folder) -> None:
+    folder.workflow(
+        'workflow t(a: text)\ntool find(key: text) -> json from python "shop:find" effects read\nx = find(a)\noutput x'
+    )
+    (folder.path / "shop.py").write_text("def fond(key):\n    return key\n\nopen('ran.txt', 'w')\n")
+    done = command("check", "w.helix", cwd=folder.path)
+    assert done.returncode == 2
+    assert "`shop.py` has no function `find`; did you mean `fond`?" in done.stderr
+    (folder.path / "shop.py").write_text("def find(key):\n    return key\n\nopen('ran.txt', 'w')\n")
+    assert command("check", "w.helix", cwd=folder.path).returncode == 0
+    assert folder.names == ["shop.py", "w.helix"]

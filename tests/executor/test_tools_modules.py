@@ -10,7 +10,7 @@ import pytest
 from running import run
 
 from helix.errors import OptionError
-from helix.executor.tools.modules import load_function, load_module
+from helix.executor.tools.modules import load_function, load_module, look_up_function
 
 
 def test_a_function_is_found_beside_the_workflow(tmp_path: Path) -> None:
@@ -102,6 +102,45 @@ def test_a_module_that_fails_to_load_is_one_message(tmp_path: Path, code: str, m
         load_function("broken:f", [tmp_path])
     assert message in str(caught.value)
     assert "broken" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "def f():\n    1 / 0\n",
+        "1 / 0\nif True:\n    async def f():\n        pass\n",
+        "from json import loads as f\n",
+        "f, g = len, max\n",
+        "from json import *\n",
+        "def __getattr__(name):\n    return len\n",
+        "globals()['f'] = len\n",
+        "class f:\n    pass\n",
+    ],
+)
+def test_a_function_is_looked_up_without_running_its_module(tmp_path: Path, code: str) -> None:
+    (tmp_path / "tools.py").write_text(code)
+    look_up_function("tools:f", [tmp_path])
+    assert not (tmp_path / "__pycache__").exists()
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        (
+            "def fetch():\n    pass\n",
+            "`tools.py` has no function `fetch_`; did you mean `fetch`? functions there: fetch",
+        ),
+        ("def fetch_(:\n", "python module `tools` failed to load: SyntaxError: invalid syntax (tools.py:1)"),
+        ("def g():\n    def fetch_():\n        pass\n", "`tools.py` has no function `fetch_`; functions there: g"),
+    ],
+)
+def test_what_is_not_there_is_told_without_running_the_module(tmp_path: Path, code: str, message: str) -> None:
+    (tmp_path / "tools.py").write_text(code)
+    with pytest.raises(OptionError) as caught:
+        look_up_function("tools:fetch_", [tmp_path])
+    assert str(caught.value) == message
+    with pytest.raises(OptionError, match="did you mean `tools`"):
+        look_up_function("toools:f", [tmp_path])
 
 
 def test_near_names_are_offered(tmp_path: Path) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import inspect
 import linecache
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.machinery import SourceFileLoader
 from importlib.util import decode_source
@@ -26,25 +27,71 @@ def load_function(target: str, folders: Iterable[Path]) -> Callable[..., Any]:
 
     Raises OptionError where there is no such file or function, or where the module fails to load.
     """
-    module_name, _, attribute = target.partition(":")
-    searched = list(folders)
-    path = next((found for folder in searched if (found := _module_file(folder, module_name)) is not None), None)
-    if path is None:
-        where = ", ".join(str(folder) for folder in searched) or "no folder"
-        known = sorted(each.stem for folder in searched for each in folder.glob("*.py"))
-        help = name_help(module_name, known, "modules there")
-        raise OptionError(f"python module `{module_name}` was not found in {where}; {help}")
+    path, module_name, attribute = _found(target, folders)
     module = _module(path, module_name)
     function: Any = module
     for part in attribute.split("."):
         function = getattr(function, part, None)
     if not callable(function):
         known = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
-        help = name_help(attribute, known, "functions there")
-        raise OptionError(f"`{path.name}` has no function `{attribute}`; {help}")
+        raise _no_function(path, attribute, known)
     # A function decorated as a tool in Python keeps one over JSON values for runs.
     plain: Callable[..., Any] = getattr(function, "json_function", None) or inspect.unwrap(function)
     return plain
+
+
+def look_up_function(target: str, folders: Iterable[Path]) -> None:
+    """Looks whether a module file in one of the folders has the function that `module:name` names, by its text alone.
+
+    Nothing is run. Raises OptionError as `load_function` does, where the text tells that it would.
+    """
+    path, name, attribute = _found(target, folders)
+    try:
+        statements = ast.parse(path.read_bytes(), str(path)).body
+    except OSError as error:
+        raise OptionError(f"{path} cannot be read: {error.strerror or error}") from None
+    except (SyntaxError, ValueError) as error:
+        message = f"python module `{name}` failed to load: {type(error).__name__}: {_message(error)}"
+        raise OptionError(f"{message} ({_place(error, path)})") from None
+    known = _set_names(statements)
+    if known is not None and attribute.split(".")[0] not in known:
+        raise _no_function(path, attribute, [name for name in known if not name.startswith("_")])
+
+
+def _set_names(statements: Sequence[ast.stmt]) -> list[str] | None:
+    """The names that a module sets, in order; None where only running it would tell."""
+    found: dict[str, None] = {}
+    stack: list[ast.AST] = list(reversed(statements))
+    while stack:
+        match stack.pop():
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                found.setdefault(name)
+            case ast.Import(names=names) | ast.ImportFrom(names=names):
+                for each in names:
+                    found.setdefault(each.asname or each.name.partition(".")[0])
+            case ast.Name(id=name, ctx=ast.Store()):
+                found.setdefault(name)
+            case ast.Call(func=ast.Name(id="globals" | "exec" | "setattr")):
+                return None
+            case ast.AST() as other:
+                stack.extend(reversed(list(ast.iter_child_nodes(other))))
+    return None if "*" in found or "__getattr__" in found else list(found)
+
+
+def _found(target: str, folders: Iterable[Path]) -> tuple[Path, str, str]:
+    """The file of the module that `module:name` names, and both names."""
+    name, _, attribute = target.partition(":")
+    searched = list(folders)
+    path = next((found for folder in searched if (found := _module_file(folder, name)) is not None), None)
+    if path is None:
+        where = ", ".join(str(folder) for folder in searched) or "no folder"
+        known = sorted(each.stem for folder in searched for each in folder.glob("*.py"))
+        raise OptionError(f"python module `{name}` was not found in {where}; {name_help(name, known, 'modules')}")
+    return path, name, attribute
+
+
+def _no_function(path: Path, attribute: str, known: Iterable[str]) -> OptionError:
+    return OptionError(f"`{path.name}` has no function `{attribute}`; {name_help(attribute, known, 'functions there')}")
 
 
 def load_module(path: Path) -> ModuleType:
