@@ -16,14 +16,12 @@ from compared import Tools
 from plans_support import asked_of, plan_of
 
 from helix.optimizer.cost import Comparison, Cost, CostSettings, Prices, estimate
-from helix.optimizer.cost_box import cost_box
 from helix.optimizer.engine_time import EngineTime
 from helix.optimizer.lengths import Lengths
 from helix.optimizer.stats import table_stats
 from helix.optimizer.tokens import Tokenizer, from_ids
 from helix.optimizer.tokens import estimate as estimated
 from helix.optimizer.tree import build_tree
-from helix.optimizer.tree.show import text_width
 
 # A token for each character and none for turns: tokens can be counted in the text.
 CHARS = from_ids("characters", lambda text: [ord(char) for char in text], turn=0)
@@ -300,33 +298,7 @@ def test_json_of_a_cost() -> None:
     assert sum(step["cached_tokens"] for step in shown["plain"]["steps"]) == pytest.approx(cost.cached_tokens)
 
 
-# --- the box ------------------------------------------------------------------------------------------------------
-
-
-def boxed(width: int) -> str:
-    rows = [{"q": "x" * 200}, {"q": "y" * 200}]
-    twice = GOLDEN.replace("output", 'again = llm { system "SSSSSSSSSS" user "{{ q }}!" }\n    output again,')
-    sizes = {"op1": 30, "op2": 5, "op3": 5, "again": 7}
-    prices = Prices(prompt=0.5, output=1.5)
-    plain = cost_of(twice, rows, lengths=sizes, prices=prices)
-    better = cost_of(GOLDEN, rows, lengths=sizes, prices=prices)
-    return cost_box(Comparison(plain=plain, optimized=better), width)
-
-
-def test_the_box_says_what_is_saved() -> None:
-    lines = boxed(80).splitlines()
-    assert lines[0].startswith("╭─ cost for 2 rows ─")
-    cells = {line[2:40].strip(): line[40:-2].split() for line in lines[2:11]}
-    assert cells["llm calls"] == ["8", "6", "25%"]
-    assert cells["reply tokens"] == ["94", "80", "15%"]
-    assert any(line.startswith("│ money, USD") for line in lines)
-    assert any("binds" in line for line in lines)
-
-
-@pytest.mark.parametrize("width", [10, 48, 60, 80, 300])
-def test_the_box_is_as_wide_as_it_may_be(width: int) -> None:
-    widths = {text_width(line) for line in boxed(width).splitlines()}
-    assert widths == {min(max(width, 48), 100)}
+# --- what is assumed ---------------------------------------------------------------------------------------------
 
 
 def test_estimates_say_so() -> None:
@@ -334,7 +306,6 @@ def test_estimates_say_so() -> None:
     assert not cost.exact
     assert "tokens are estimated from characters" in cost.notes
     assert "lengths of replies are assumed to be 256 tokens" in cost.notes
-    assert "(estimate)" in cost_box(Comparison(plain=cost, optimized=cost), 80)
 
 
 def test_every_assumption_of_a_plan_is_named() -> None:
