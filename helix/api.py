@@ -75,6 +75,7 @@ def explain(
     analyze: bool = False,
     settings: RunSettings | None = None,
     quiet: bool = True,
+    store: str | os.PathLike[str] | None = None,
     width: int | None = None,
     progress: Callable[[RunReport], None] | None = None,
     **options: Any,
@@ -85,7 +86,8 @@ def explain(
     `analyze` runs the optimized plan over the rows and puts what was measured beside the estimates. `rules` are the
     only ones to apply, `without` are left out. The schedule is for `ranks` workers whose caches hold `kv_tokens` each
     (those of the engine, where it tells); finding it may take `plan_budget` seconds. `prices` are for a million tokens:
-    prompt, reply, cached prompt. `width` is how wide the text may be. The rest is as for `arun`.
+    prompt, reply, cached prompt. `store` is a folder that tells how long replies were. `width` is how wide the text may
+    be. The rest is as for `arun`.
 
     Raises SourceErrors, InputError, OptionError and EngineError.
     """
@@ -109,6 +111,7 @@ def explain(
             analyze=analyze,
             settings=_settings(settings, options),
             quiet=quiet,
+            store=store,
             width=width,
             progress=progress,
         ),
@@ -279,7 +282,7 @@ class Prepared:
         """Closes what is open; `run` does so itself."""
         self.source.close()
         if self.keeping is not None:
-            self.keeping.known.close(finished=False)
+            self.keeping.close()
 
     def _look_at_table(self) -> None:
         """Lets the rules that want a look at the table have one: what its columns hold, and how often."""
@@ -307,12 +310,16 @@ class Prepared:
         Reads the table once more, as far as it tells sizes and groups. `budget` are the seconds that a search for a
         better order may take.
         """
+        from helix.optimizer.lengths import Lengths
         from helix.optimizer.lowering import LowerContext, lower
 
         self._look_at_table()
         rows = (row.values for row in self.source if row.error is None) if self.scan().rows > 1 else None
-        context = LowerContext(stats=self._stats, rows=rows, budget=budget, callables=self._callables)
         name = self._engine if self._engine is None or isinstance(self._engine, str) else self._engine.name
+        lengths = Lengths() if self.keeping is None else self.keeping.lengths(self.bound.plan, name, self._model)
+        context = LowerContext(
+            stats=self._stats, rows=rows, budget=budget, callables=self._callables, lengths=lengths
+        )
         return lower(self.plan, context.on(capabilities, self.plan, name))
 
     async def run(

@@ -206,8 +206,9 @@ def fmt(files: tuple[str, ...], only_check: bool, to_stdout: bool) -> int:
 )
 @click.option("--verbose", "-v", is_flag=True, help="Add each rule's law, and the rules that changed nothing.")
 @click.option("--width", type=click.IntRange(40), help="Columns to fit into (default: those of the terminal).")
+@_store
 @click.option("--quiet", "-q", is_flag=True, help="Show no progress of --analyze.")
-def explain(file: str, constants: tuple[str, ...], **options: Any) -> int:
+def explain(file: str, constants: tuple[str, ...], store: Path | None, **options: Any) -> int:
     """Show what a workflow will do: its plan, what the optimizer makes of it, and what it costs.
 
     \b
@@ -217,8 +218,9 @@ def explain(file: str, constants: tuple[str, ...], **options: Any) -> int:
     helix explain support.helix --format html > support.html
     """
     from helix.command_explain import explain_command
+    from helix.executor.store.settings import FOLDER
 
-    return explain_command(_load(file), constants=_constants(constants), **options)
+    return explain_command(_load(file), constants=_constants(constants), store=store or FOLDER, **options)
 
 
 @cli.command()

@@ -5,6 +5,7 @@ It joins what `helix/api.py` joins, and is kept apart from it for its size alone
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -17,11 +18,13 @@ from helix.executor.engines.shared import SharedEngine, SharedEngines
 from helix.explain.explanation import Explanation
 from helix.explain.report import Basis, Deployment, ExplainReport, Measured, StepMeasured, TableFacts, explain_plan
 from helix.functions import to_text
+from helix.keeping import known_lengths
 from helix.logical import Generate, Invoke, LogicalPlan, every_node
 from helix.optimizer.bounds import MeasuredCall, measured_bounds
 from helix.optimizer.cost import CostSettings, Prices
 from helix.optimizer.driver import choose_rules
 from helix.optimizer.engine_time import H100, EngineTime, engine_time
+from helix.optimizer.lengths import Lengths
 from helix.optimizer.stats import table_stats
 from helix.optimizer.tokens import ESTIMATE, Tokenizer, estimated_tokens, from_ids, from_message_counts
 from helix.places import static_name
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from helix.executor.engines.base import Engine
     from helix.executor.settings import RunSettings
     from helix.executor.tables import RowSource
+    from helix.grammar.bind import Bound
 
 # Each text is a question to the engine: above so many rows only those of about so many are asked.
 COUNTED_ROWS = 2_000
@@ -40,7 +44,7 @@ RATED_ROWS = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What is asked for; see `helix.api.explain`. `progress` hears of the run of `analyze`."""
+    """What is asked for; see `helix.api.explain`. `progress` hears of the run of `analyze`, `store` is a folder."""
 
     settings: RunSettings
     rows: Any = None
@@ -57,17 +61,29 @@ class Wanted:
     plan_budget: float = 1.0
     analyze: bool = False
     quiet: bool = True
+    store: str | os.PathLike[str] | None = None
     width: int | None = None
     progress: Callable[[RunReport], None] | None = None
 
 
 def explain_workflow(workflow: Workflow, wanted: Wanted) -> Explanation:
     """The explanation. Raises SourceErrors, OptionError, InputError, and EngineError where an engine is needed."""
-    chosen = choose_rules(wanted.rules, wanted.without)
     bound = check(workflow, set=wanted.set)
+    profile = None if wanted.store is None else known_lengths(wanted.store, bound.plan, wanted.engine, wanted.model)
+    try:
+        return _explained(workflow, wanted, bound, Lengths(profile=profile))
+    finally:
+        if profile is not None:
+            profile.close()
+
+
+def _explained(workflow: Workflow, wanted: Wanted, bound: Bound, lengths: Lengths) -> Explanation:
+    chosen = choose_rules(wanted.rules, wanted.without)
     warnings = tuple(each.message + (f" ({each.span})" if each.span is not None else "") for each in bound.warnings)
     basis = Basis(
-        settings=CostSettings(prices=_prices(wanted.prices), engine=_engine_time(wanted, bound.plan)),
+        settings=CostSettings(
+            prices=_prices(wanted.prices), engine=_engine_time(wanted, bound.plan), lengths=lengths
+        ),
         deployment=_deployment(wanted),
     )
 

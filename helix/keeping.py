@@ -22,7 +22,7 @@ from helix.executor.store.runs import RunKey
 from helix.executor.store.settings import FOLDER, StoreSettings
 from helix.executor.tables import RowSource
 from helix.logical import Generate, LogicalPlan, every_node
-from helix.optimizer.lengths import sampling, signature
+from helix.optimizer.lengths import Lengths, sampling, signature
 from helix.optimizer.tree import resolve_plan
 from helix.prefixes import literal_messages
 
@@ -50,6 +50,19 @@ class Keeping:
         self._rows = RowPrints() if settings.resume else None
         self.known = KnownCalls(settings, self._rows)
         self.row_seen = None if self._rows is None else self._rows.add
+        self._profile: KnownLengths | None = None
+
+    def lengths(self, bound: LogicalPlan, engine: str | None, model: str | None) -> Lengths:
+        """How long replies of earlier runs were."""
+        if self._profile is None:
+            self._profile = known_lengths(self.known.settings.folder, bound, engine, model)
+        return Lengths(profile=self._profile)
+
+    def close(self) -> None:
+        """Closes what is open; the run, where there was one, has closed its part before."""
+        self.known.close(finished=False)
+        if self._profile is not None:
+            self._profile.close()
 
     def opened(
         self,
@@ -145,9 +158,12 @@ class KnownLengths:
         self._profiles.close()
 
 
-def known_lengths(folder: Path, plan: LogicalPlan, engine: Any, model: str | None) -> KnownLengths | None:
+def known_lengths(
+    store: str | os.PathLike[str], plan: LogicalPlan, engine: Any, model: str | None
+) -> KnownLengths | None:
     """The lengths in a store that is there; None where there is none, or where it cannot be read."""
     name = engine if engine is None or isinstance(engine, str) else engine.name
+    folder = Path(store)
     if not LengthProfiles.there(folder):
         return None
     return KnownLengths(folder, plan, name, model)

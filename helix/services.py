@@ -35,8 +35,8 @@ class Tool:
     """A tool as the plan knows it. `cost` and `timeout` in seconds; `query` is the fixed statement of a SQL tool.
 
     `freshness` says how long a result holds, `NOT_FRESH` that equal calls may give different ones at any time.
-    `version` stands for the source of a Python function. `batch` is how many waiting calls one query may answer, where the query
-    is a lookup by one key.
+    `version` stands for the source of a Python function. `batch` is how many waiting calls one query may answer, where
+    the query is a lookup by one key.
     """
 
     NOT_FRESH: ClassVar[str] = "0"

@@ -66,11 +66,17 @@ def documented_options(command: str) -> set[str]:
     return {word for cell in first_cells(text, "option") for word in words(cell)} if "| option |" in text else set()
 
 
+def parameters(command: click.Command) -> list[click.Parameter]:
+    """The parameters of a command, those of its own commands among them."""
+    inner = command.commands.values() if isinstance(command, click.Group) else ()
+    return [*command.params, *(parameter for each in inner for parameter in parameters(each))]
+
+
 @pytest.mark.parametrize("command", sorted(cli.commands))
 def test_options_of_commands(command: str) -> None:
     known = {
         name
-        for parameter in cli.commands[command].params
+        for parameter in parameters(cli.commands[command])
         if isinstance(parameter, click.Option)
         for name in parameter.opts
     }
@@ -80,7 +86,7 @@ def test_options_of_commands(command: str) -> None:
 @pytest.mark.parametrize("command", sorted(cli.commands))
 def test_defaults_of_options(command: str) -> None:
     text = section(reference("cli.md"), f"## helix {command}")
-    for parameter in cli.commands[command].params:
+    for parameter in parameters(cli.commands[command]):
         if isinstance(parameter, click.Option) and parameter.show_default:
             (line,) = (line for line in text.splitlines() if line.startswith(f"| `{parameter.opts[0]} "))
             assert f"(default {parameter.default})" in line
@@ -92,7 +98,7 @@ def test_commands() -> None:
 
 @pytest.mark.parametrize("page", sorted(TEXTS))
 def test_pages_name_options_that_there_are(page: str) -> None:
-    known = {name for command in cli.commands.values() for parameter in command.params for name in parameter.opts}
+    known = {name for parameter in parameters(cli) for name in parameter.opts}
     if page == "docs/reference/benchmarks.md":
         known |= set(re.findall(r'"(--[a-z-]+)"', (ROOT / "tests/benchmarks/engine_compare.py").read_text("utf-8")))
         # Options of SGLang.
