@@ -87,7 +87,9 @@ class CallLog:
         """Runs the command in the folder and waits for it; `kill` is KILL_AT (events) or KILL_AFTER (seconds)."""
         return self._folder.run(*more, env={**self.env, **(kill or {})}, timeout=timeout)
 
-    def start(self, *more: str | Path, kill: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
+    def start(
+        self, *more: str | Path, kill: Mapping[str, str] | None = None, **options: Any
+    ) -> subprocess.Popen[bytes]:
         """Starts the command in the folder."""
         return subprocess.Popen(
             arguments(*self._folder.arguments(*more)),
@@ -95,6 +97,7 @@ class CallLog:
             env=environment({**self.env, **(kill or {})}),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
+            **options,
         )
 
     def events(self, kind: str) -> list[Key]:
