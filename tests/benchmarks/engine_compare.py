@@ -56,6 +56,8 @@ class Options:
     repeats: int
     share: float
     size: tuple[int, int] | None
+    scale: float
+    dtype: str
     helix_flags: tuple[str, ...]
 
 
@@ -85,7 +87,8 @@ def compare(options: Options, results: Results, servers: Servers) -> None:
     for regime in options.regimes:
         for name in options.workloads:
             workload = WORKLOADS[name]
-            size = options.size or workload.sizes[regime]
+            topics, questions = options.size or workload.sizes[regime]
+            size = max(1, round(topics * options.scale)), questions
             rows = batch(workload, regime, options.data, size, options.share)
             Comparison(options, results, servers, workload, regime, rows).make()
 
@@ -163,7 +166,10 @@ class Comparison:
         return run
 
     def _server(self, policy: str, method: str) -> Server:
-        flags = ("--max-total-tokens", str(KV_TOKENS[self.regime]), *POLICIES[policy])
+        held = KV_TOKENS[self.regime]
+        if self.regime == "pressure":
+            held = round(held * self.options.scale)
+        flags = ("--max-total-tokens", str(held), "--dtype", self.options.dtype, *POLICIES[policy])
         if method == "helix":
             flags = (*flags, *self.options.helix_flags)
         return self.servers(*flags)
@@ -210,6 +216,8 @@ def _options(given: argparse.Namespace) -> Options:
         repeats=1 if quick else given.repeats,
         share=given.share,
         size=given.size,
+        scale=given.scale,
+        dtype=given.dtype,
         helix_flags=tuple(given.helix_flags.split()),
     )
 
@@ -234,6 +242,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--size", type=_pair, metavar="TOPICS,QUESTIONS", help="other sizes than those of the workloads"
     )
+    parser.add_argument("--scale", type=float, default=1.0, help="times the topics, under pressure also the cache")
+    parser.add_argument("--dtype", default="float32", help="float32 makes outputs comparable, bfloat16 is quicker")
     parser.add_argument("--helix-flags", default="", help="further flags of the server for the runs of Helix")
     parser.add_argument("--quick", action="store_true", help="one repeat, lpm, 16 calls at once instead of tuning")
     return parser

@@ -11,6 +11,8 @@ import pytest
 from running import ROOT, environment
 from sglang_cpu import Servers
 
+from helix.serving import cpu
+
 pytestmark = [pytest.mark.sglang, pytest.mark.shared]
 
 SCRIPT = ROOT / "tests" / "benchmarks" / "engine_compare.py"
@@ -20,7 +22,7 @@ PATIENCE = 900.0  # twelve small runs and the start of a server, perhaps on a bu
 def compare(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, SCRIPT, *arguments],
-        env=environment(None),
+        env=environment({"HELIX_SGLANG_HOME": str(cpu.home())}),
         capture_output=True,
         text=True,
         timeout=PATIENCE,
