@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Literal, get_args
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal, TypeVar, get_args
 
 from helix.explain.figures import ARROW, cost_title, figures, notes, number, savings, seconds
 from helix.explain.layout import fits, padded, paint, shortened, table, wrapped
 from helix.explain.report import ExplainReport, Measured, RuleFired
 from helix.explain.schedule import advice_lines, schedule_lines, schedule_notes, short_lines, title, worth_telling
-from helix.optimizer.cost import StepCost
+from helix.optimizer.cost import Cost, StepCost, ToolCost
 from helix.optimizer.tree import Hole, Static, Tree, tree_text
+from helix.places import static_name
 from helix.results import StepReport
 from helix.show import cells, plan_text
 from helix.summary import plan_summary
@@ -233,12 +234,12 @@ _HEADS = ("step", "", "calls", "merged", "prompt", "cached", "generated", "secon
 
 def measured_rows(measured: Measured) -> list[list[str]]:
     """Two rows for each step, what was estimated and what was measured; the first row holds the heads."""
-    estimates = {step.step: step for step in measured.cost.steps}
+    estimates = _estimates(measured.cost)
     rows: list[list[str]] = []
     for step in measured.steps:
         guess = estimates.get(step.step)
         if guess is not None:
-            rows.append([step.step, "estimated", *_guessed(guess)])
+            rows.append([step.step, "estimated", *guess])
         rows.append([step.step if guess is None else "", "measured", *_found(step.report, step.llm)])
     if len(measured.steps) > 1:
         cost = measured.cost
@@ -252,9 +253,28 @@ def measured_rows(measured: Measured) -> list[list[str]]:
 _FIELDS = ("calls", "merged", "prompt_tokens", "cached_tokens", "completion_tokens")
 
 
-def _guessed(step: StepCost) -> list[str]:
-    figures = (step.calls, step.merged, step.prompt_tokens, step.cached_tokens, step.output_tokens)
-    return [*(number(value) for value in figures), ""]
+def _estimates(cost: Cost) -> dict[str, list[str]]:
+    """What was estimated of each step, as reports name them: the copies of an unrolled loop together."""
+    made: dict[str, list[str]] = {}
+    for name, steps in _by_name(cost.steps).items():
+        figures = [
+            (each.calls, each.merged, each.prompt_tokens, each.cached_tokens, each.output_tokens) for each in steps
+        ]
+        made[name] = [*(number(sum(values)) for values in zip(*figures, strict=True)), ""]
+    for name, tools in _by_name(cost.tools).items():
+        spent = sum(each.seconds for each in tools)
+        made[name] = [number(sum(each.calls for each in tools)), "", "", "", "", seconds(spent) if spent else ""]
+    return made
+
+
+_Part = TypeVar("_Part", StepCost, ToolCost)
+
+
+def _by_name(parts: Iterable[_Part]) -> dict[str, list[_Part]]:
+    made: dict[str, list[_Part]] = {}
+    for each in parts:
+        made.setdefault(static_name(each.step), []).append(each)
+    return made
 
 
 def _found(report: StepReport, llm: bool) -> list[str]:

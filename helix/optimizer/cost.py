@@ -61,6 +61,15 @@ class StepCost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCost:
+    """A tool step's part: its calls, and the seconds that its tool declares for them."""
+
+    step: str
+    calls: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
     """What a plan costs. Seconds are of the model `engine`; `money` is None without prices.
 
@@ -86,6 +95,7 @@ class Cost:
     engine: str
     exact: bool
     notes: tuple[str, ...] = ()
+    tools: tuple[ToolCost, ...] = ()
 
     @property
     def cached_share(self) -> float:
@@ -96,6 +106,7 @@ class Cost:
         """The cost as JSON values."""
         shown = asdict(self)
         shown["steps"] = [asdict(step) for step in self.steps]
+        shown["tools"] = [asdict(tool) for tool in self.tools]
         shown["bounds"] |= {"lower_bound": self.bounds.lower_bound, "binder": self.bounds.binder}
         return shown
 
@@ -203,11 +214,24 @@ def _cost(
         currency=settings.prices.currency if settings.prices is not None else "",
         bounds=bounds,
         steps=steps,
+        tools=_tools(found, tally),
         tokenizer=tokenizer.name,
         engine=settings.engine.name,
         exact=tokenizer.exact and tally.exact,
         notes=_notes(found, tally, outputs, tokenizer, settings),
     )
+
+
+def _tools(found: Resolution, tally: Tally) -> tuple[ToolCost, ...]:
+    """The calls of tools by step."""
+    made: dict[str, ToolCost] = {}
+    sites = [site for site in found.calls if isinstance(site.node, Invoke)]
+    for site, calls in zip(sites, tally.tool_calls, strict=True):
+        assert isinstance(site.node, Invoke)
+        step, spent = site.node.step, (site.node.tool.cost or 0.0) * calls
+        before = made.get(step, ToolCost(step=step, calls=0.0, seconds=0.0))
+        made[step] = ToolCost(step=step, calls=before.calls + calls, seconds=before.seconds + spent)
+    return tuple(made.values())
 
 
 def _steps(sites: list[CallSite], tally: Tally, outputs: list[Length]) -> tuple[StepCost, ...]:

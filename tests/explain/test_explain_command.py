@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -109,6 +110,23 @@ def test_analyze_runs_the_optimized_plan(folder: Folder) -> None:
     assert "Measured on scripted, the optimized plan" in done.stdout
     assert "3 rows in" in done.stdout
     assert folder.names == ["rows.jsonl", "w.helix"]
+
+
+def test_analyze_has_an_estimate_of_each_step(folder: Folder) -> None:
+    """Of tools too, and of a loop that was unrolled: the run counts its copies together."""
+    folder.write("shop.py", "def find(key):\n    return key\n")
+    folder.workflow(
+        "workflow w(text: text)\n"
+        'tool find(key: text) -> text from python "shop:find" effects read, cost 2s\n'
+        'views = for role in ["a lawyer", "a baker"] {\n'
+        '  view = llm { user "{{ text }} for {{ role }}" }\n  yield view\n}\n'
+        "found = find(text)\noutput views, found\n"
+    )
+    folder.rows({"text": "one"}, {"text": "two"})
+    done = explain(folder, "-i", "rows.jsonl", "-e", "scripted", "--analyze", "--stage", "cost")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"views\.view +estimated +4 .*\n +measured +4 ", done.stdout)
+    assert re.search(r"found +estimated +2 +4\.0\n +measured +2 ", done.stdout)
 
 
 def test_analyze_takes_the_engine_of_the_environment(folder: Folder) -> None:
