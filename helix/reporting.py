@@ -64,7 +64,16 @@ async def measures_of(ran: Ran, recorder: Recorder) -> RunMeasures:
     before, after = _cost(ran.plain, ran.stats), _cost(ran.plan, ran.stats)
     time = _time(ran)
     notes: list[str] = []
-    prefixes, bounds = await _prefixes(ran, recorder, records, time, notes)
+    prefixes: Prefixes | None = None
+    bounds: Bounds | None = None
+    try:
+        prefixes, bounds = await _prefixes(ran, recorder, records, time, notes)
+    except asyncio.CancelledError:
+        # The run itself is done and its rows are written: who cannot wait for the count goes without it.
+        task = asyncio.current_task()
+        if task is not None:
+            task.uncancel()
+        notes.append("distinct prefixes and bounds are not told: interrupted while they were counted")
     asked = after.calls + after.merged
     return measure(
         ran.report,
@@ -235,5 +244,9 @@ async def _each(keys: Sequence[_Key], ask: Callable[[_Key], Awaitable[_Value]], 
         if monotonic() > ends:
             break
         some = keys[first : first + AT_ONCE]
-        found |= dict(zip(some, await asyncio.gather(*(ask(key) for key in some)), strict=True))
+        answers = await asyncio.gather(*(ask(key) for key in some), return_exceptions=True)
+        for key, answer in zip(some, answers, strict=True):
+            if isinstance(answer, BaseException):
+                raise answer
+            found[key] = answer
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -98,6 +99,30 @@ def test_a_tokenizer_that_fails_leaves_the_estimate_and_a_note() -> None:
     assert not made.prefixes.exact
     assert any("no tokens today" in note for note in made.notes)
     assert made.tokens.prefilled == p_min()
+
+
+def test_an_interrupt_while_prefixes_are_counted_loses_nothing_else() -> None:
+    class Stuck(CachingEngine):
+        async def tokenize(self, text: str) -> list[int]:
+            begun.set()
+            await asyncio.Event().wait()
+            return []
+
+    begun = asyncio.Event()
+    engine = Stuck(whole=False)
+
+    async def main() -> helix.RunResult:
+        task = asyncio.ensure_future(helix.loads(TEXT).arun(ROWS, engine=engine, report=True, concurrency=1))
+        await begun.wait()
+        task.cancel()
+        return await task
+
+    result = asyncio.run(asyncio.wait_for(main(), 20))
+    assert [row["y"] for row in result.rows] == ["so it is"] * 6
+    made = result.run_report
+    assert made is not None
+    assert (made.prefixes, made.bounds, made.llm_calls) == (None, None, 12)
+    assert any("interrupted" in note for note in made.notes)
 
 
 def test_only_so_many_prompts_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
