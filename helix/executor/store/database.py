@@ -9,6 +9,7 @@ import errno
 import os
 import sqlite3
 import struct
+import threading
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,6 +22,8 @@ VERSION = 1
 # A store up to this size is checked through when it is opened; in a larger one damage is found where it is met.
 CHECKED_BYTES = 16 * 1024 * 1024
 BUSY_SECONDS = 30.0
+# What SQLite raises over a damaged file: its message may hold what is no text.
+BROKEN = (sqlite3.Error, UnicodeError)
 _MAGIC = b"SQLite format 3\x00"
 
 _SCHEMA = f"""
@@ -89,7 +92,7 @@ def open_database(folder: Path) -> sqlite3.Connection:
             _make(path)
         check_file(path)
         connection = connected(path)
-    except (OSError, sqlite3.Error) as error:
+    except (OSError, *BROKEN) as error:
         raise refused(path, error) from None
     try:
         if path.stat().st_size <= CHECKED_BYTES:
@@ -97,7 +100,7 @@ def open_database(folder: Path) -> sqlite3.Connection:
             if found != "ok":
                 raise damaged(path, found)
         connection.execute("SELECT name FROM totals LIMIT 1").fetchone()
-    except sqlite3.Error as error:
+    except BROKEN as error:
         connection.close()
         raise refused(path, error) from None
     except StoreError:
@@ -115,7 +118,7 @@ def connected(path: Path) -> sqlite3.Connection:
 
 def _make(path: Path) -> None:
     """Makes an empty store beside its place and links it in, so that another process finds it whole or not at all."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
     with suppress(FileNotFoundError):
         beside.unlink()
     try:

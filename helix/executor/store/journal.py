@@ -135,12 +135,10 @@ class Journal:
         """Reads the file through; gives where the next record goes. What is cut off at the end is cut away."""
         head = os.pread(self._file, len(HEAD), 0)
         if head != HEAD:
-            if head.startswith(_HEADS):
-                raise StoreError(
-                    f"the journal {self.path} was written by a newer version of Helix; it was left as it is"
-                )
-            if head and not HEAD.startswith(head):
-                raise StoreError(f"{self.path} is no journal of Helix; it was left as it is")
+            if not HEAD.startswith(head):
+                newer = head.startswith(_HEADS)
+                what = "was written by a newer version of Helix" if newer else "is no journal of Helix"
+                raise StoreError(f"the file {self.path} {what}; it was left as it is")
             os.ftruncate(self._file, 0)
             os.pwrite(self._file, HEAD, 0)
             os.fsync(self._file)

@@ -10,7 +10,7 @@ import sqlite3
 from pathlib import Path
 
 from helix.errors import StoreError
-from helix.executor.store.database import FILE, check_file, connected
+from helix.executor.store.database import BROKEN, FILE, check_file, connected
 
 # The most lengths that are given: a larger number is scaled down.
 MOST = 1000
@@ -35,7 +35,7 @@ class LengthProfiles:
             check_file(path)
             self._database = connected(path)
             self._database.execute("PRAGMA query_only = ON")
-        except (OSError, sqlite3.Error, StoreError):
+        except (OSError, StoreError, *BROKEN):
             self.close()
 
     @staticmethod
@@ -53,7 +53,7 @@ class LengthProfiles:
                 "ORDER BY tokens, cut",
                 (signature, model, sampling),
             ).fetchall()
-        except sqlite3.Error:
+        except BROKEN:
             return []
         total = sum(count for _, _, count in rows)
         scale = min(1.0, MOST / total) if total else 1.0

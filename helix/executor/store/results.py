@@ -16,7 +16,7 @@ from pathlib import Path
 from queue import Empty, Full, Queue
 from typing import Any
 
-from helix.executor.store.database import FILE, connected, make_folder, open_database, refused
+from helix.executor.store.database import BROKEN, FILE, connected, make_folder, open_database, refused
 from helix.executor.store.keys import Asking, utf8
 
 DEFAULT_BYTES = 2 * 1024**3
@@ -51,7 +51,7 @@ class ResultStore:
         self._queue: Queue[_Write | None] = Queue(_WAITING)
         try:
             cursor = self._reader.execute("INSERT INTO sessions (began) VALUES (?)", (time.time(),))
-        except sqlite3.Error as error:
+        except BROKEN as error:
             self._reader.close()
             raise refused(self.path, error) from None
         self._session = cursor.lastrowid
@@ -75,7 +75,7 @@ class ResultStore:
                 self._give_up("holds a result that is not what was stored; it is damaged")
                 return None
             text = str(value, "utf-8", "surrogatepass")
-        except (sqlite3.Error, UnicodeDecodeError) as error:
+        except BROKEN as error:
             self._give_up(f"cannot be read any more: {error}")
             return None
         self._later((_USE, number))
@@ -121,7 +121,7 @@ class ResultStore:
         """The thread that writes."""
         try:
             database = connected(self.path)
-        except sqlite3.Error as error:
+        except BROKEN as error:
             self._give_up(f"cannot be written: {error}")
             database = None
         ended = False
@@ -134,7 +134,7 @@ class ResultStore:
                 continue
             try:
                 self._write(database, batch)
-            except sqlite3.Error as error:
+            except BROKEN as error:
                 _rolled_back(database)
                 self._give_up(f"cannot be written: {error}")
         if database is not None:

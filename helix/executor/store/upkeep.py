@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import shutil
-import sqlite3
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from helix.errors import StoreError
-from helix.executor.store.database import FILE, open_database, refused
+from helix.executor.store.database import BROKEN, FILE, open_database, refused
 from helix.executor.store.runs import JOURNAL, is_locked, read_about, run_folders
 
 
@@ -60,11 +59,11 @@ class Contents:
 
 def contents(folder: Path) -> Contents:
     """What the store in a folder holds. Raises StoreError where there is none, or where it cannot be read."""
-    if not (folder / FILE).is_file() and not any(run_folders(folder)):
+    if not (folder / FILE).exists() and not any(run_folders(folder)):
         raise StoreError(f"there is no store in {folder}; `helix run` makes one, --store names another folder")
     held: list[Held] = []
     lengths = 0
-    if (folder / FILE).is_file():
+    if (folder / FILE).exists():
         database = open_database(folder)
         try:
             rows = database.execute(
@@ -73,7 +72,7 @@ def contents(folder: Path) -> Contents:
             )
             held = [Held(model=row[0], step=row[1], results=row[2], bytes=row[3], hits=row[4]) for row in rows]
             lengths = database.execute("SELECT coalesce(sum(count), 0) FROM lengths").fetchone()[0]
-        except sqlite3.Error as error:
+        except BROKEN as error:
             raise refused(folder / FILE, error) from None
         finally:
             database.close()
@@ -118,7 +117,7 @@ def clear(folder: Path, *, older: float | None = None, runs: bool = True) -> Cle
     found = contents(folder)
     before = None if older is None else time.time() - older
     gone = 0
-    if (folder / FILE).is_file():
+    if (folder / FILE).exists():
         gone = _clear_results(folder, before)
     removed = kept = 0
     for run in found.runs if runs else ():
@@ -146,7 +145,7 @@ def _clear_results(folder: Path, before: float | None) -> int:
         database.execute("COMMIT")
         database.execute("PRAGMA incremental_vacuum").fetchall()
         database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-    except sqlite3.Error as error:
+    except BROKEN as error:
         raise refused(folder / FILE, error) from None
     finally:
         database.close()
