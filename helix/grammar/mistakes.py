@@ -233,6 +233,8 @@ def _entries(mistake: Mistake) -> Meant | None:
         return f"`(` closed by `{found}`", None, None
     if found == "\n" and re.search(r",\s*(#.*)?$", before):
         return "a comma with nothing after it", None, None
+    if (called := _model_call(mistake)) is not None:
+        return called
     follows = before.strip() and (re.match(r"\w", found) or found in ('"', "[", "{", "("))
     starts = accepted & {"_NL", "COMMA"} and follows
     if starts and mistake.statement in ("output", "sort") and "AND" in accepted:
@@ -242,6 +244,21 @@ def _entries(mistake: Mistake) -> Meant | None:
     if starts and accepted & {"RPAR", "RSQB", "RBRACE"}:
         return f"expected `,` or a line break before {_shown(found)}", None, None
     return None
+
+
+def _model_call(mistake: Mistake) -> Meant | None:
+    """A call of a model by another word than `llm`: `x = lm main {`, `x = lm {`."""
+    word = re.search(r"(?:=|\byield)\s*(\w+)\s+$", mistake.line_before)
+    found, after = mistake.found, mistake.after.lstrip()
+    named = found.isidentifier() and found not in ("when", "else", "and", "or", "in", "not", "is", "if")
+    if (
+        word is None
+        or "EQUAL" in mistake.accepted
+        or not (found == "{" or (named and after.startswith(("{", "(", "->"))))
+    ):
+        return None
+    help = f"a model is called by `llm`: write `llm{f' {found[:40]}' if named else ''} {{ ... }}`"
+    return f"unexpected {_shown(found)} after `{word[1][:40]}`", help, None
 
 
 def _shown(found: str) -> str:
