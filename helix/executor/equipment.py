@@ -10,6 +10,7 @@ from helix.executor.attempts import EngineCaller, ToolCaller
 from helix.executor.batches import BatchCaller
 from helix.executor.calls import Dispatcher
 from helix.executor.engines.base import Capabilities, Engine, WarmingEngine
+from helix.executor.engines.scripted import ScriptedEngine
 from helix.executor.frame import Dataflow
 from helix.executor.gates import Gate
 from helix.executor.limits import Limits, Pause
@@ -103,6 +104,9 @@ class Equipment:
             elif isinstance(node, Invoke) and node.tool not in self._tools:
                 made = open_tool(node.tool, self._callables, self._folder, self._threads)
                 self._tools[node.tool] = made
+        for engine in self._engines.values():
+            if isinstance(engine, ScriptedEngine):
+                engine.look_for(plan.steps)
         self._lay_lanes()
 
     async def _open(self, address: str | None) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from running import run
 
 from helix import types
 from helix.errors import EngineError, OptionError
@@ -374,6 +375,19 @@ def test_files(tmp_path: Path) -> None:
     assert engine.requests == []
     capabilities = asyncio.run(engine.open(concurrency=1))
     assert (capabilities.max_context, capabilities.models) == (50, ("m",))
+
+
+def test_a_rule_for_a_step_that_is_not_there_is_told() -> None:
+    engine = ScriptedEngine([{"step": ["x", "z"], "reply": "a"}, {"step": "z", "row": 1}])
+    text = 'workflow w(a: text)\nxs = for i in ["p", "q"] {\n  x = llm { user "{{ i }}" }\n  yield x\n}\noutput xs\n'
+    ran = run(text, [{"a": "1"}], engine=engine)
+    assert ran.report.notes == [
+        "scripted has a rule for step `x`, which is not there; did you mean `xs`? steps: xs, xs.x",
+        "scripted has a rule for step `z`, which is not there; steps: xs, xs.x",
+    ]
+    found = ScriptedEngine([{"step": "xs.x", "reply": "a"}])
+    ran = run(text, [{"a": "1"}], engine=found)
+    assert (ran.report.notes, ran.rows[0]["xs"]) == ([], ["a", "a"])
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from helix.errors import EngineError
+from helix.errors import EngineError, name_help
 from helix.executor.engines.base import Capabilities, Reply, Request
 from helix.executor.engines.failures import status_error
 from helix.executor.engines.schema_value import schema_value
@@ -79,7 +79,7 @@ class ScriptedEngine:
 
     `calls` counts the requests, `in_flight` those being answered, `peak_in_flight` the most at once, `hits`
     the answers of each rule. `opened` and `closed` count what their names say, `concurrency` is what `open`
-    was told.
+    was told. `notes` holds what the report of a run should say.
     """
 
     def __init__(
@@ -107,6 +107,7 @@ class ScriptedEngine:
         self.requests: list[Request] = []
         self.calls = self.in_flight = self.peak_in_flight = 0
         self.opened = self.closed = self.concurrency = 0
+        self.notes: list[str] = []
 
     @classmethod
     def from_file(cls, path: str | Path) -> ScriptedEngine:
@@ -157,6 +158,15 @@ class ScriptedEngine:
             return await self._answer(request)
         finally:
             self.in_flight -= 1
+
+    def look_for(self, steps: Iterable[str]) -> None:
+        """Notes the rules for steps that a workflow does not have: they answer nothing."""
+        known = tuple(steps)
+        missing = dict.fromkeys(name for rule in self._rules for name in rule.step if name not in known)
+        self.notes = [
+            f"{self._name} has a rule for step `{name}`, which is not there; {name_help(name, known, 'steps')}"
+            for name in missing
+        ]
 
     async def count_tokens(self, request: Request) -> int:
         """A quarter of the bytes of all messages, rounded up."""
