@@ -264,6 +264,13 @@ class TestWarming:
         assert body["messages"][0] == {"role": "system", "content": SYSTEM}
         assert reply.prompt_tokens
 
+    def test_what_prompts_go_on_with_is_computed_as_far_as_they_agree(self) -> None:
+        request = begin(("user", "Read the wor"), follows=("ld of one", "ld of two"))
+        with FakeSGLang() as server:
+            within(server.address, lambda engine: _all(engine.warm(request)))
+            (body,) = server.bodies("/generate")
+            assert body["input_ids"] == server.ids("<|start|>user\nRead the world of")
+
     def test_an_adapter_has_a_cache_of_its_own(self) -> None:
         with FakeSGLang(adapters=["own"]) as server:
             within(server.address, lambda engine: _all(engine.warm(begin(("system", SYSTEM), model="own"))))
