@@ -17,6 +17,9 @@ from helix.canonical import canonical_text
 # A larger database is not read through to say which one it is: its results are not stored.
 MOST_DATABASE_BYTES = 256 * 1024 * 1024
 _BLOCK = 1 << 20
+# The files beside a function's own as this process first saw them: it goes on with what it imported then, so that the
+# version of one that was edited since is not known.
+_FIRST: dict[Path, str] = {}
 
 
 class Unknown(Exception):
@@ -98,22 +101,36 @@ class _Described:
         name = self._seen[id(value)] = f"{len(self._seen)} {value.__qualname__}"
         found = self.parts[name] = {"source": self._source(value)}
         found["bases"] = [self.value(base) for base in value.__bases__]
-        methods = {key: part for key, part in sorted(vars(value).items()) if isinstance(part, types.FunctionType)}
-        found["methods"] = {key: self.value(part) for key, part in methods.items() if part.__module__ == self._module}
+        # What a decorator wrote, such as the methods of a dataclass, follows from the source.
+        file = None if self.own is None else str(self.own)
+        found["methods"] = {
+            key: self.value(part)
+            for key, part in sorted(vars(value).items())
+            if isinstance(part, types.FunctionType) and part.__code__.co_filename == file
+        }
         return ["class", name]
 
     def _source(self, value: type) -> str:
-        """The source of a class; of one that its module's name does not lead to, that of the whole file."""
+        """The source of a class, also of one that its module's name does not lead to."""
         try:
             return inspect.getsource(value)
         except (OSError, TypeError):
             if self.own is None:
                 raise
-            return self.own.read_text(encoding="utf-8", errors="surrogateescape")
+        body: list[ast.stmt] = ast.parse(self.own.read_bytes()).body
+        for name in value.__qualname__.split("."):
+            found = next((node for node in body if isinstance(node, ast.ClassDef) and node.name == name), None)
+            if found is None:
+                raise Unknown
+            body = found.body
+        return ast.unparse(found) if found is not None else ""
 
 
 def _imported(own: Path) -> dict[str, str]:
-    """The files that a file imports from its own folder or from below, those that they import in turn, by digests."""
+    """The files that a file imports from its own folder or from below, those that they import in turn, by digests.
+
+    Raises Unknown where one of them has changed since this process imported it.
+    """
     found: dict[str, str] = {}
     waiting = [own]
     while waiting:
@@ -122,6 +139,8 @@ def _imported(own: Path) -> dict[str, str]:
         shown = file.relative_to(own.parent).as_posix()
         if file != own:
             found[shown] = sha256(text).hexdigest()
+            if _FIRST.setdefault(file, found[shown]) != found[shown]:
+                raise Unknown
         for name in _imports(text, file, own.parent):
             base = own.parent.joinpath(*name.split("."))
             for path in (base.with_suffix(".py"), base / "__init__.py"):
