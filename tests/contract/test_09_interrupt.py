@@ -1,4 +1,4 @@
-"""Contract 9, as far as it goes without a journal: Ctrl+C once and twice, and output files that appear whole."""
+"""Contract 9: Ctrl+C once and twice, and output files that appear whole."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Servers that fail in every way seen in life: an error of the row or one message, the right exit code, nothing lost.
+"""Servers that fail in every way seen in life (contract 2, 11): a row error or one message, nothing lost, each counted.
 
-Each fault hits one row of many, or all, or the first attempt of each; and each request is counted on the server.
+Each fault hits one row of many, or all, or the first attempt of each; each request is counted on the server.
 """
 
 from __future__ import annotations
