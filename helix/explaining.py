@@ -81,9 +81,7 @@ def _explained(workflow: Workflow, wanted: Wanted, bound: Bound, lengths: Length
     chosen = choose_rules(wanted.rules, wanted.without)
     warnings = tuple(each.message + (f" ({each.span})" if each.span is not None else "") for each in bound.warnings)
     basis = Basis(
-        settings=CostSettings(
-            prices=_prices(wanted.prices), engine=_engine_time(wanted, bound.plan), lengths=lengths
-        ),
+        settings=CostSettings(prices=_prices(wanted.prices), engine=_engine_time(wanted, bound.plan), lengths=lengths),
         deployment=_deployment(wanted),
     )
 
@@ -92,7 +90,7 @@ def _explained(workflow: Workflow, wanted: Wanted, bound: Bound, lengths: Length
 
     if wanted.rows is None and wanted.engine is None and not wanted.analyze:
         return Explanation(explained(basis), width=wanted.width)
-    with SharedEngines(concurrency=wanted.settings.concurrency) as engines:
+    with SharedEngines(concurrency=wanted.settings.calls_at_once) as engines:
         prepared = _Analyzed(workflow, wanted, engines)
         try:
             if wanted.engine is not None or wanted.analyze:
