@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from helix.errors import OptionError as OptionError
     from helix.errors import SourceError as SourceError
     from helix.errors import SourceErrors as SourceErrors
+    from helix.errors import StoreError as StoreError
     from helix.executor.engines.scripted import ScriptedEngine as ScriptedEngine
     from helix.executor.settings import RunSettings as RunSettings
     from helix.results import RunReport as RunReport
@@ -31,7 +32,15 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "helix.api": ("load", "loads"),
-    "helix.errors": ("EngineError", "HelixError", "InputError", "OptionError", "SourceError", "SourceErrors"),
+    "helix.errors": (
+        "EngineError",
+        "HelixError",
+        "InputError",
+        "OptionError",
+        "SourceError",
+        "SourceErrors",
+        "StoreError",
+    ),
     "helix.executor.engines.scripted": ("ScriptedEngine",),
     "helix.executor.settings": ("RunSettings",),
     "helix.results": ("RunReport", "RunResult"),

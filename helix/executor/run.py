@@ -99,6 +99,7 @@ class Run:
         self._failed_inputs: set[int] = set()
         self._cut = Failure("not_started", "not started", step="")
         self._pumping = False
+        self._finished = False
         self._over: asyncio.Future[None] | None = None
 
     # --- before the first call ---
@@ -174,6 +175,7 @@ class Run:
             self._over.result()
             self._count_cut_rows()
             self._finish_writing()
+            self._finished = self.report.outcome in ("complete", "failed_rows")
         except asyncio.CancelledError:
             self.report.interrupted = True
             self._stages[-1].flush()
@@ -267,8 +269,7 @@ class Run:
             self._writer.close()
         await self._equipment.close()
         if self._known is not None:
-            done = self.report.outcome in ("complete", "failed_rows") and self.report.rows > 0
-            self._known.close(finished=done and not self.running)
+            self._known.close(finished=self._finished)
             self.report.notes += [note for note in self._known.notes if note not in self.report.notes]
 
     @property

@@ -1,9 +1,10 @@
 """What the executor itself costs: calls a second on one core against an engine that answers at once, and its memory.
 
-    python tests/benchmarks/executor_cost.py [ROWS]
+    python tests/benchmarks/executor_cost.py [--kept] [ROWS]
 
 Each workflow is run over ROWS rows (20,000 by default) from a generator into a JSON Lines file, on the scripted engine
-with no delay. Seconds are of the whole run, input and output included. The promise is 2,000 calls a second.
+with no delay. Seconds are of the whole run, input and output included. With `--kept` each call goes to a journal and to
+a result store as well, as those of `helix run` do. The promise is 2,000 calls a second.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def rows(count: int) -> Iterator[dict[str, Any]]:
         yield {"a": f"{number} " + "x" * 200, "n": number % 7}
 
 
-def measure(name: str, count: int, folder: str) -> None:
+def measure(name: str, count: int, folder: str, kept: bool) -> None:
     """Runs one workflow and prints its figures as JSON."""
     import helix
     from helix.executor.engines.scripted import ScriptedEngine
@@ -50,7 +51,9 @@ def measure(name: str, count: int, folder: str) -> None:
     engine = ScriptedEngine(keep_log=False)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     began = process_time()
-    report = workflow.run(rows(count), engine=engine, output=Path(folder) / "out.jsonl", concurrency=64).report
+    options: dict[str, Any] = {"store": Path(folder) / "store", "resume": True} if kept else {}
+    output = Path(folder) / "out.jsonl"
+    report = workflow.run(rows(count), engine=engine, output=output, concurrency=64, **options).report
     cpu = process_time() - began
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
     print(json.dumps([engine.calls, report.merged, report.seconds, cpu, grown]))
@@ -58,13 +61,15 @@ def measure(name: str, count: int, folder: str) -> None:
 
 def main() -> None:
     """Measures each workflow in a process of its own, so that its memory is its own."""
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else 20_000
-    print(f"{count:,} rows, 64 at once\n")
+    given = [argument for argument in sys.argv[1:] if argument != "--kept"]
+    kept = len(given) < len(sys.argv) - 1
+    count = int(given[0]) if given else 20_000
+    print(f"{count:,} rows, 64 at once{', all calls kept' if kept else ''}\n")
     print(f"{'workflow':<18}{'calls':>9}{'merged':>9}{'calls/s':>10}{'ms CPU/call':>13}{'MB grown':>10}")
     slow: list[str] = []
     for name in WORKFLOWS:
         with tempfile.TemporaryDirectory() as folder:
-            arguments = [sys.executable, __file__, "--measure", name, str(count), folder]
+            arguments = [sys.executable, __file__, "--measure", name, str(count), folder, *(["--kept"] if kept else [])]
             done = subprocess.run(arguments, capture_output=True, text=True, check=True)
         calls, merged, seconds, cpu, grown = json.loads(done.stdout)
         rate = (calls + merged) / seconds
@@ -78,6 +83,6 @@ def main() -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--measure"]:
-        measure(sys.argv[2], int(sys.argv[3]), sys.argv[4])
+        measure(sys.argv[2], int(sys.argv[3]), sys.argv[4], "--kept" in sys.argv)
     else:
         main()
