@@ -1,0 +1,226 @@
+"""The simulated engine: SGLang's scheduler and cache, with a cost model in place of a GPU.
+
+On a virtual loop (`run_virtual`) it takes no time but what it takes to compute; on an ordinary one it takes the time
+that it simulates. `close` ends a simulation: what it came to stays readable, and a second `open` starts anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from helix.errors import EngineError
+from helix.executor.engines.base import Capabilities, FinishReason, Load, Reply, Request
+from helix.executor.engines.failures import status_error
+from helix.executor.engines.sim.call import SimCall
+from helix.executor.engines.sim.log import EventLog, Figures
+from helix.executor.engines.sim.prompts import WIDTH, beginning_text, prompt_text
+from helix.executor.engines.sim.replies import Responder, reply_to
+from helix.executor.engines.sim.router import Router
+from helix.executor.engines.sim.settings import SimSettings
+from helix.executor.engines.sim.timeline import ABORT, ARRIVAL, SECOND, Timeline
+from helix.executor.engines.sim.worker import TOGETHER, Worker
+from helix.simulation.cost import CostModel
+
+
+class SimEngine:
+    """An engine of `settings.ranks` workers. `answer` gives replies instead of drawing them. `keep_events` keeps the
+    log's lines, else only their digest.
+    """
+
+    def __init__(
+        self,
+        settings: SimSettings,
+        cost: CostModel,
+        *,
+        model: str = "simulated",
+        name: str | None = None,
+        answer: Responder | None = None,
+        keep_events: bool = False,
+        together: int = TOGETHER,
+    ) -> None:
+        self.settings = settings
+        self.cost = cost
+        self._model = model
+        self._name = name or f"sim:{cost.name}"
+        self._answer = answer
+        self._keep_events = keep_events
+        self._together = together
+        self.log = EventLog(keep=keep_events)
+        self.workers: tuple[Worker, ...] = ()
+        self._timeline: Timeline | None = None
+        self._router: Router | None = None
+        self._calls = 0
+        self._pending: dict[int, asyncio.Future[None]] = {}
+
+    def __repr__(self) -> str:
+        return f"SimEngine({self._name!r}, ranks={self.settings.ranks}, kv_tokens={self.settings.kv_tokens})"
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def figures(self) -> Figures:
+        """What all workers did, summed up."""
+        total = Figures()
+        for worker in self.workers:
+            total.add(worker.figures)
+        return total
+
+    @property
+    def evicted_tokens(self) -> int:
+        """Tokens that were evicted, on all workers."""
+        return sum(worker.pool.tree.evicted * worker.pool.page for worker in self.workers)
+
+    async def open(self, *, concurrency: int) -> Capabilities:
+        """Starts the simulation at its time 0, with empty caches."""
+        settings = self.settings
+        if self._timeline is not None:
+            self._timeline.close()
+        self._timeline = timeline = Timeline(asyncio.get_running_loop(), self._broke)
+        self.log = EventLog(keep=self._keep_events)
+        self.workers = tuple(
+            Worker(number, settings, self.cost, timeline, self.log, WIDTH, together=self._together)
+            for number in range(settings.ranks)
+        )
+        self._router = Router(settings.router, self.workers)
+        self._calls = 0
+        return Capabilities(
+            max_context=settings.longest,
+            schema_decoding=True,
+            reports_cached_tokens=True,
+            counts_tokens=True,
+            models=(self._model,),
+            model=self._model,
+            revision=f"simulated, seed {settings.seed}",
+            ranks=settings.ranks,
+            kv_tokens=settings.kv_tokens,
+            page=settings.page,
+            max_running=settings.max_running,
+            prefix_cache=settings.prefix_cache,
+            warms=settings.prefix_cache,
+            pass_tokens=self.cost.pass_tokens,
+        )
+
+    async def generate(self, request: Request) -> Reply:
+        """One call. Cancelled, it is aborted at the end of the pass that is under way."""
+        prompt = prompt_text(request.messages)
+        tokens = len(prompt) // WIDTH
+        longest = self.settings.longest
+        if tokens >= longest:
+            raise status_error(
+                400, f"prompt too long: needs {tokens} tokens, has {longest - 1}", kind="prompt.too_long"
+            )
+        most = min(longest - tokens, request.max_tokens or longest)
+        model = request.model or self._model
+        text, reply, count, finish = reply_to(request, model, prompt, self.settings, most, self._answer)
+        call = self._call(request, prompt + reply, tokens, count, most)
+        await self._done(call, request.rank)
+        return self._reply(call, text, finish)
+
+    async def warm(self, request: Request) -> Reply:
+        """Computes the beginning of prompts; nothing is generated."""
+        text = beginning_text(request.messages)
+        tokens = len(text) // WIDTH
+        if not tokens:
+            raise EngineError("a warm-up of no token")
+        if tokens >= self.settings.longest:
+            raise status_error(400, f"prompt too long: needs {tokens} tokens", kind="prompt.too_long")
+        call = self._call(request, text, tokens, 0, 0)
+        await self._done(call, request.rank)
+        return self._reply(call, "", "length")
+
+    async def load(self) -> tuple[Load, ...]:
+        """What each worker is doing now."""
+        return tuple(
+            Load(
+                rank=worker.number,
+                running=len(worker.running),
+                waiting=worker.load - len(worker.running),
+                held=1 - worker.pool.available / worker.pool.capacity,
+            )
+            for worker in self.workers
+        )
+
+    async def count_tokens(self, request: Request) -> int:
+        """The prompt's tokens, its headers included."""
+        return len(prompt_text(request.messages)) // WIDTH
+
+    async def close(self) -> None:
+        """Ends the simulation."""
+        if self._timeline is not None:
+            self._timeline.close()
+            self._timeline = None
+
+    # --- a call on its way ---
+
+    def _call(self, request: Request, text: str, prompt: int, target: int, most: int) -> SimCall:
+        self._calls += 1
+        routing = next((str(value) for name, value in request.extra if name == "routing_key"), None)
+        return SimCall(
+            self._calls,
+            text=text,
+            width=WIDTH,
+            space=request.model or self._model,
+            prompt=prompt,
+            target=target,
+            most_new=most,
+            priority=request.priority,
+            routing=routing,
+            on_end=self._ended,
+        )
+
+    async def _done(self, call: SimCall, rank: int | None) -> None:
+        """Sends a call to its worker and waits for its end."""
+        timeline, router = self._timeline, self._router
+        if timeline is None or router is None:
+            raise EngineError(f"{self._name} is not open", retryable=True)
+        if rank is not None and not 0 <= rank < len(self.workers):
+            raise EngineError(f"{self._name} has {len(self.workers)} ranks, from 0; found rank {rank}")
+        future = self._pending[call.serial] = asyncio.get_running_loop().create_future()
+        worker: Worker | None = None
+
+        def arrive(now: int) -> None:
+            nonlocal worker
+            if not call.aborted:
+                worker = router.pick(call) if rank is None else self.workers[rank]
+                worker.arrive(call, now)
+
+        def abort(now: int) -> None:
+            if worker is not None and call.ended is None:
+                worker.abort(call, now)
+
+        timeline.at(timeline.now() + round(self.settings.request_ms * SECOND / 1000), ARRIVAL, arrive)
+        try:
+            await future
+        except asyncio.CancelledError:
+            if self._timeline is timeline:
+                if worker is None:
+                    call.aborted = True
+                else:
+                    timeline.at(timeline.now(), ABORT, abort)
+            raise
+        finally:
+            self._pending.pop(call.serial, None)
+
+    def _ended(self, call: SimCall) -> None:
+        future = self._pending.get(call.serial)
+        if future is not None and not future.done():
+            future.set_result(None)
+
+    def _broke(self, error: Exception) -> None:
+        """An error of the simulation itself ends every call."""
+        for future in self._pending.values():
+            if not future.done():
+                future.set_exception(error)
+
+    def _reply(self, call: SimCall, text: str, finish: FinishReason) -> Reply:
+        return Reply(
+            text=text,
+            finish=finish,
+            prompt_tokens=call.prompt,
+            completion_tokens=call.target,
+            cached_tokens=call.cached or 0,
+            rank=call.rank,
+            queue_seconds=max(0, (call.admitted or call.arrived) - call.arrived) / SECOND,
+        )

@@ -1,0 +1,78 @@
+"""The KV cache of one worker: pages in the radix tree, pages of running requests, and free ones."""
+
+from __future__ import annotations
+
+from helix.executor.engines.sim.call import SimCall
+from helix.executor.engines.sim.eviction import eviction
+from helix.executor.engines.sim.radix import RadixTree
+from helix.executor.engines.sim.settings import SimSettings
+
+
+class Pool:
+    """All counts are in pages; `private` are those of running requests that are not in the tree."""
+
+    def __init__(self, settings: SimSettings, width: int) -> None:
+        self.page = settings.page
+        self.capacity = settings.kv_tokens // settings.page
+        self.private = 0
+        self.tree = RadixTree(settings.page * width, eviction(settings.eviction))
+        self._caches = settings.prefix_cache
+
+    @property
+    def free(self) -> int:
+        return self.capacity - self.tree.size - self.private
+
+    @property
+    def available(self) -> int:
+        """Pages that are free or can be made so."""
+        return self.free + self.tree.evictable
+
+    def pages(self, tokens: int) -> int:
+        """The pages that some tokens take."""
+        return -(-tokens // self.page)
+
+    def attach(self, call: SimCall) -> None:
+        """Finds what of a request is in the tree, and locks it. The last token is always computed."""
+        if self._caches:
+            call.held, call.node = self.tree.match(call.beginning(call.fill - 1), call.space)
+            self.tree.lock(call.node)
+        call.kv = call.held * self.page
+
+    def growth(self, call: SimCall, tokens: int) -> int:
+        """The pages that a request still needs to hold so many tokens."""
+        return max(0, self.pages(tokens) - call.held - call.private)
+
+    def grow(self, call: SimCall, tokens: int) -> None:
+        """Gives a request the pages for so many tokens, evicting what has to go. The caller knows that they fit."""
+        pages = self.growth(call, tokens)
+        if pages:
+            if pages > self.free:
+                self.tree.evict(pages - self.free)
+            assert pages <= self.free, "admitted more than fits"
+            call.private += pages
+            self.private += pages
+        call.kv = max(call.kv, tokens)
+
+    def keep(self, call: SimCall) -> None:
+        """Puts what is computed of a request into the tree, and locks it there."""
+        if not self._caches:
+            return
+        pages = call.kv // self.page
+        before, known = call.node, call.held
+        text = call.beginning(pages * self.page)
+        _, node = self.tree.insert(text, call.space, priority=call.priority or 0, known=known)
+        # Pages that another request has put in meanwhile are held twice, and its own go.
+        call.private -= pages - call.held
+        self.private -= pages - call.held
+        call.held, call.node = pages, node
+        self.tree.lock(node)
+        if before is not None:
+            self.tree.unlock(before)
+
+    def release(self, call: SimCall) -> None:
+        """Lets go of a request: what of it is not in the tree is free, the rest can be evicted."""
+        self.private -= call.private
+        if call.node is not None:
+            self.tree.unlock(call.node)
+        call.node = None
+        call.held = call.private = call.kv = 0

@@ -1,0 +1,257 @@
+"""A radix tree of pages with locks: which beginnings of prompts a worker holds in its KV cache.
+
+A prompt is a string; a page is `unit` characters of it. Nodes hold whole pages, so what two prompts share is found
+floored to pages. After SGLang's RadixCache: a node on the path of a running request is locked, unlocked leaves are
+evicted whole, and a node's priority is the highest that ever came by.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator
+
+from helix.executor.engines.sim.eviction import Key, lru
+
+_COMPACT = 256
+
+
+class Node:
+    """Pages between its parent and here. `locks` counts running requests at it or below, `used` and `made` are times of
+    the tree's own clock.
+    """
+
+    __slots__ = ("children", "hits", "key", "locks", "made", "pages", "parent", "priority", "used")
+
+    def __init__(self, key: str, pages: int, parent: Node | None, made: int, priority: int) -> None:
+        self.key = key
+        self.pages = pages
+        self.parent = parent
+        self.children: dict[str, Node] = {}
+        self.locks = 0
+        self.hits = 0
+        self.used = self.made = made
+        self.priority = priority
+
+
+class RadixTree:
+    """See the module. All sizes are in pages. `evicted` counts the pages that were, since the start.
+
+    `leaf_pages` has a leaf give up its last page only, not all at once: for comparison with caches of blocks.
+    """
+
+    def __init__(self, unit: int, key: Callable[[Node], Key] = lru, *, leaf_pages: bool = False) -> None:
+        self.unit = unit
+        self.size = 0
+        self.locked = 0
+        self.evicted = 0
+        self._policy = key
+        self._leaf_pages = leaf_pages
+        self._roots: dict[str, Node] = {}
+        self._clock = 0
+        # Unlocked leaves by the policy's key. An entry whose key is not the node's own any more counts for nothing.
+        self._heap: list[tuple[Key, int, Node]] = []
+        self._serial = 0
+        self._leaves = 0
+
+    @property
+    def evictable(self) -> int:
+        """Pages that are not locked. All of them can be evicted: above a node without locks may be locked ones, below
+        it are none.
+        """
+        return self.size - self.locked
+
+    def root(self, space: str) -> Node:
+        """The root of a namespace; prompts of different ones share nothing."""
+        root = self._roots.get(space)
+        if root is None:
+            root = self._roots[space] = Node("", 0, None, 0, 0)
+        return root
+
+    # --- prompts ---
+
+    def match(self, key: str, space: str = "") -> tuple[int, Node]:
+        """How many pages of a key are there, and the node at their end, which is split off for it. Touches the path."""
+        self._clock += 1
+        node, at = self.root(space), 0
+        node.used = self._clock
+        length = len(key) // self.unit * self.unit
+        while at < length:
+            child = node.children.get(key[at : at + self.unit])
+            if child is None:
+                break
+            if at + len(child.key) > length or not key.startswith(child.key, at):
+                node = self._split(child, self._common(child.key, key, at, length))
+                at += len(node.key)
+                break
+            child.used = self._clock
+            at += len(child.key)
+            node = child
+        self._offer(node)
+        return at // self.unit, node
+
+    def insert(self, key: str, space: str = "", *, priority: int = 0, known: int = 0) -> tuple[int, Node]:
+        """Puts a key in; gives how many of its pages were there, and the node at its end.
+
+        A request that grows puts in a longer key each time: the first `known` pages are its own from before, and count
+        as no hit.
+        """
+        self._clock += 1
+        node, at = self.root(space), 0
+        node.used = self._clock
+        length = len(key) // self.unit * self.unit
+        while at < length:
+            child = node.children.get(key[at : at + self.unit])
+            if child is None:
+                break
+            if at + len(child.key) > length or not key.startswith(child.key, at):
+                child = self._split(child, self._common(child.key, key, at, length))
+            child.used = self._clock
+            at += len(child.key)
+            child.priority = max(child.priority, priority)
+            node = child
+            if at // self.unit > known:
+                node.hits += 1
+        found = at // self.unit
+        if at < length:
+            pages = length // self.unit - found
+            made = Node(key[at:length], pages, node, self._clock, priority)
+            made.hits = 1
+            node.children[key[at : at + self.unit]] = made
+            self.size += pages
+            node = made
+        self._offer(node)
+        return found, node
+
+    def _common(self, key: str, other: str, at: int, length: int) -> int:
+        """Characters of whole pages that a node's key shares with another one from `at` on; at least one is shared."""
+        unit = self.unit
+        low, high = 1, min(len(key), length - at) // unit
+        while low < high:
+            middle = (low + high + 1) // 2
+            if other.startswith(key[low * unit : middle * unit], at + low * unit):
+                low = middle
+            else:
+                high = middle - 1
+        return low * unit
+
+    def _split(self, node: Node, length: int) -> Node:
+        """Cuts a node in two, and gives the upper part: it has the lower one's locks, hits and priority."""
+        if length == len(node.key):
+            return node
+        parent = node.parent
+        assert parent is not None
+        upper = Node(node.key[:length], length // self.unit, parent, self._clock, node.priority)
+        upper.locks, upper.hits = node.locks, node.hits
+        upper.children[node.key[length : length + self.unit]] = node
+        parent.children[node.key[: self.unit]] = upper
+        node.key = node.key[length:]
+        node.pages -= upper.pages
+        node.parent = upper
+        self._offer(node)
+        return upper
+
+    def peek(self, key: str, space: str = "") -> int:
+        """How many pages of a key are there, without a touch."""
+        root = self._roots.get(space)
+        if root is None:
+            return 0
+        node, at = root, 0
+        length = len(key) // self.unit * self.unit
+        while at < length:
+            child = node.children.get(key[at : at + self.unit])
+            if child is None:
+                break
+            if at + len(child.key) > length or not key.startswith(child.key, at):
+                at += self._common(child.key, key, at, length)
+                break
+            at += len(child.key)
+            node = child
+        return at // self.unit
+
+    # --- locks ---
+
+    def lock(self, node: Node) -> None:
+        """Keeps a node and all above it from being evicted."""
+        each: Node | None = node
+        while each is not None and each.parent is not None:
+            if each.locks == 0:
+                self.locked += each.pages
+            each.locks += 1
+            each = each.parent
+
+    def unlock(self, node: Node) -> None:
+        """Takes one lock back."""
+        each: Node | None = node
+        while each is not None and each.parent is not None:
+            assert each.locks > 0
+            each.locks -= 1
+            if each.locks == 0:
+                self.locked -= each.pages
+            each = each.parent
+        self._offer(node)
+
+    # --- eviction ---
+
+    def evict(self, pages: int) -> int:
+        """Evicts leaves until so many pages are gone, or none is left that may be; gives how many went."""
+        gone = 0
+        while gone < pages and self._heap:
+            key, _, node = heapq.heappop(self._heap)
+            parent = node.parent
+            if parent is None or node.locks or node.children or key != self._policy(node):
+                continue
+            if self._leaf_pages and node.pages > 1:
+                node.key = node.key[: -self.unit]
+                node.pages -= 1
+                gone += 1
+                self._offer(node)
+                continue
+            gone += node.pages
+            del parent.children[node.key[: self.unit]]
+            node.parent = None
+            if not parent.children:
+                self._offer(parent)
+        self.size -= gone
+        self.evicted += gone
+        return gone
+
+    def _offer(self, node: Node) -> None:
+        """Makes a node known to eviction where it is an unlocked leaf."""
+        if node.locks or node.children or node.parent is None:
+            return
+        self._serial += 1
+        heapq.heappush(self._heap, (self._policy(node), self._serial, node))
+        if len(self._heap) > self._leaves:
+            # Entries that count for nothing go, before they are more than those that do.
+            newest: dict[int, tuple[Key, int, Node]] = {}
+            for entry in self._heap:
+                each = entry[2]
+                if each.parent is not None and not each.locks and not each.children and entry[0] == self._policy(each):
+                    newest[id(each)] = entry
+            self._heap = list(newest.values())
+            heapq.heapify(self._heap)
+            self._leaves = 2 * len(self._heap) + _COMPACT
+
+    # --- looking ---
+
+    def nodes(self) -> Iterator[Node]:
+        """All nodes below the roots."""
+        stack = [child for root in self._roots.values() for child in root.children.values()]
+        while stack:
+            node = stack.pop()
+            yield node
+            stack.extend(node.children.values())
+
+    def check(self) -> None:
+        """Holds the tree to its own rules; for tests."""
+        size = locked = 0
+        for node in self.nodes():
+            size += node.pages
+            locked += node.pages if node.locks else 0
+            assert len(node.key) == node.pages * self.unit > 0
+            assert node.parent is not None, "what is resident has its beginning resident"
+            for start, child in node.children.items():
+                assert child.parent is node
+                assert child.key.startswith(start)
+            assert node.locks >= sum(child.locks for child in node.children.values())
+        assert (size, locked) == (self.size, self.locked)

@@ -1,0 +1,310 @@
+"""One data-parallel worker: SGLang's scheduler loop over a KV cache of its own.
+
+A pass orders the waiting requests, admits what fits, and computes prompts if any were admitted; else it generates a
+token for each running one. Passes of decoding in which nothing can happen are taken together; a request that comes in
+the middle cuts them at the end of the pass that is under way, so the times are those of single passes.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from random import Random
+
+from helix.executor.engines.sim.admission import Admission, Part, left
+from helix.executor.engines.sim.call import SimCall
+from helix.executor.engines.sim.log import EventLog, Figures
+from helix.executor.engines.sim.order import ordered, rank_of
+from helix.executor.engines.sim.pool import Pool
+from helix.executor.engines.sim.settings import SimSettings
+from helix.executor.engines.sim.timeline import STEP_END, STEP_START, Timeline
+from helix.simulation.cost import CostModel
+
+# Passes of decoding that are looked ahead at most.
+TOGETHER = 32
+_NS_PER_MS = 1_000_000
+
+
+class Worker:
+    """`number` is its rank, `figures` what it did. `together=1` takes every pass by itself, with equal results."""
+
+    def __init__(
+        self,
+        number: int,
+        settings: SimSettings,
+        cost: CostModel,
+        timeline: Timeline,
+        log: EventLog,
+        width: int,
+        *,
+        together: int = TOGETHER,
+    ) -> None:
+        self.number = number
+        self.settings = settings
+        self.pool = Pool(settings, width)
+        self.waiting: list[SimCall] = []
+        self.running: list[SimCall] = []
+        self.figures = Figures()
+        self._chunked: SimCall | None = None
+        self._cost = cost
+        self._timeline = timeline
+        self._log = log
+        self._together = together
+        self._dice = Random(f"{settings.seed} order {number}")
+        self._ratio = settings.ratio
+        self._decay = (settings.ratio - settings.least_ratio) / settings.ratio_steps
+        # Nobody more fits until something ends.
+        self._full = False
+        self._gap = round(settings.step_gap_us * 1000)
+        # The pass under way: what it computes, and the ends of its passes of decoding. Older ends that fire do nothing.
+        self._parts: list[Part] = []
+        self._ends: list[int] = []
+        self._pass = 0
+        self._started = 0
+        self._busy = False
+
+    @property
+    def load(self) -> int:
+        """Requests that run or wait."""
+        return len(self.running) + len(self.waiting) + (self._chunked is not None)
+
+    # --- requests in ---
+
+    def arrive(self, call: SimCall, now: int) -> None:
+        """Takes a request into the queue."""
+        call.rank, call.arrived = self.number, now
+        self.waiting.append(call)
+        self._log.add(now, self.number, "arrive", call.serial, call.prompt, call.target)
+        if not self._busy:
+            self._start_later(now)
+        elif not self._full or self.settings.priority_scheduling:
+            self._cut(now)
+
+    def abort(self, call: SimCall, now: int) -> None:
+        """Gives a request up: at once where it waits, at the end of the pass where it runs."""
+        call.aborted = True
+        if call in self.waiting:
+            self.waiting.remove(call)
+            self._end(call, now)
+        else:
+            self._cut(now)
+
+    def _cut(self, now: int) -> None:
+        """Ends passes of decoding that were taken together after the one that is under way."""
+        if len(self._ends) > 1:
+            at = bisect_left(self._ends, now)
+            if at < len(self._ends) - 1:
+                del self._ends[at + 1 :]
+                self._end_at(self._ends[-1])
+
+    # --- passes ---
+
+    def _start_later(self, now: int) -> None:
+        self._busy = True
+        self._timeline.at(now + self._gap, STEP_START, self._step)
+
+    def _end_at(self, time: int) -> None:
+        self._pass += 1
+        number = self._pass
+        self._timeline.at(time, STEP_END, lambda now: self._finish(now) if number == self._pass else None)
+
+    def _step(self, now: int) -> None:
+        """Starts a pass, or rests."""
+        self._started = now
+        self._ends = []
+        admission = self._admit(now)
+        if admission.parts:
+            self._prefill(admission, now)
+        elif self.running:
+            self._decode(now)
+        else:
+            if self.waiting or self._chunked is not None:
+                # A request takes no more than the cache holds, so alone it always fits.
+                raise AssertionError("requests wait, and nothing runs")
+            self._busy = False
+            self._ratio = self.settings.ratio
+
+    def _admit(self, now: int) -> Admission:
+        """The parts of prompts that a pass computes; none where there is nothing to compute or no room."""
+        settings = self.settings
+        decoding = len(self.running) if settings.mixed_chunk else 0
+        admission = Admission(self.pool, settings, self.running, self._ratio, decoding)
+        if self._chunked is not None and not admission.resume(self._chunked):
+            return admission
+        if not self.waiting or (self._full and not settings.priority_scheduling):
+            return admission
+        taken: set[int] = set()
+        for call in ordered(self.waiting, self.running, self.pool.tree, settings, self._dice):
+            if not admission.open():
+                break
+            if len(self.running) + len(admission.parts) >= settings.max_running:
+                self._full = True
+            verdict = "full" if self._full else admission.add(call)
+            if verdict == "full" and self._preempt(call, now):
+                admission.recount(self.running, self._ratio)
+                verdict = admission.add(call)
+            if verdict != "taken":
+                # A request that does not fit ends the pass: none behind it is looked at.
+                self._full = verdict == "full"
+                break
+            taken.add(call.serial)
+            part = admission.parts[-1]
+            if call.cached is None:
+                call.admitted, call.cached = now, part.before
+            if not part.last:
+                break
+        if taken:
+            self.waiting = [call for call in self.waiting if call.serial not in taken]
+        return admission
+
+    def _preempt(self, call: SimCall, now: int) -> bool:
+        """Takes running requests of much lower priority back into the queue, worst first; whether any went."""
+        settings = self.settings
+        if not (settings.priority_scheduling and settings.preemption):
+            return False
+        lower = [each for each in self.running if rank_of(call) - rank_of(each) > settings.preemption_gap]
+        if not lower:
+            return False
+        needed = call.fill + left(call, settings) + settings.page
+        freed = 0
+        for each in sorted(lower, key=lambda one: (rank_of(one), -one.arrived, -one.serial)):
+            freed += each.private * settings.page + left(each, settings)
+            self._retract(each, now, "preempt")
+            if freed >= needed:
+                break
+        self._full = False
+        return True
+
+    # --- prefill ---
+
+    def _prefill(self, admission: Admission, now: int) -> None:
+        parts = self._parts = admission.parts
+        tokens = sum(part.new for part in parts)
+        pairs = sum(part.new * (part.new + 2 * part.before) for part in parts)
+        if self.settings.mixed_chunk and self.running and not self._room(1):
+            self._make_room(now)
+        mixed = self.settings.mixed_chunk and bool(self.running)
+        figures = self.figures
+        figures.prefill_passes += 1
+        figures.prefilled += tokens
+        figures.outside += not self._cost.knows_prefill(tokens, len(parts))
+        if mixed:
+            context = sum(call.kv + 1 for call in self.running)
+            took = self._cost.mixed(tokens, pairs, len(self.running), context)
+        else:
+            took = self._cost.prefill(tokens, pairs)
+        self._log.add(now, self.number, "prefill", tokens, pairs, *(part.call.serial for part in parts))
+        self._ends = [now + max(1, round(took * _NS_PER_MS))]
+        self._end_at(self._ends[0])
+
+    # --- decoding ---
+
+    def _decode(self, now: int) -> None:
+        """Takes passes together up to the first that ends a request or finds no page."""
+        if not self._room(1):
+            self._make_room(now)
+            if not self.running:
+                self._start_later(now)
+                return
+        batch = len(self.running)
+        most = min(min(call.target - call.done for call in self.running), self._together)
+        if any(call.aborted for call in self.running):
+            most = 1
+        while most > 1 and not self._room(most):
+            most //= 2
+        context = sum(call.kv for call in self.running)
+        time = now
+        for _ in range(max(1, most)):
+            context += batch
+            time += max(1, round(self._cost.decode(batch, context) * _NS_PER_MS))
+            self._ends.append(time)
+            time += self._gap
+        self._end_at(self._ends[-1])
+
+    def _room(self, passes: int) -> bool:
+        """Whether so many passes of decoding find their pages."""
+        if self.pool.page == 1:
+            return len(self.running) * passes <= self.pool.available
+        growth = self.pool.growth
+        return sum(growth(call, call.kv + passes) for call in self.running) <= self.pool.available
+
+    def _make_room(self, now: int) -> None:
+        """Retracts the requests with the fewest tokens generated, of equal ones that with the longest prompt, until
+        some passes fit; one stays.
+        """
+        settings = self.settings
+        order = sorted(self.running, key=lambda call: (-call.done, call.prompt, call.serial))
+        while len(order) > 1:
+            self._retract(order.pop(), now, "retract")
+            self.figures.retractions += 1
+            if self._room(settings.retract_steps):
+                break
+        done = sum(call.done for call in self.running)
+        most = sum(call.most_new for call in self.running)
+        self._ratio = min(1.0, (done + settings.retract_steps * len(self.running)) / (most + 1))
+        self._full = False
+
+    def _retract(self, call: SimCall, now: int, why: str) -> None:
+        self.running.remove(call)
+        self.pool.release(call)
+        call.retractions += 1
+        self.waiting.append(call)
+        self._log.add(now, self.number, why, call.serial, call.done)
+
+    # --- the end of a pass ---
+
+    def _finish(self, now: int) -> None:
+        parts, self._parts = self._parts, []
+        self.figures.busy += now - self._started
+        if not parts or self.settings.mixed_chunk:
+            self._generate(1 if parts else len(self._ends))
+        for part in parts:
+            self.pool.keep(part.call)
+            if part.last:
+                self._chunked = None if self._chunked is part.call else self._chunked
+                # The pass that computes the last token of a prompt gives the first one of its reply.
+                part.call.done += 1 if part.call.target else 0
+                self.running.append(part.call)
+            else:
+                self._chunked = part.call
+        if self._chunked is not None and self._chunked.aborted:
+            self._leave(self._chunked, now)
+            self._chunked = None
+        ended = [call for call in self.running if call.done >= call.target or call.aborted]
+        if ended:
+            self.running = [call for call in self.running if call.done < call.target and not call.aborted]
+            self._full = False
+            for call in ended:
+                self._leave(call, now)
+        self._start_later(now)
+
+    def _generate(self, passes: int) -> None:
+        """Has each running request generate so many tokens."""
+        running = self.running
+        if not running:
+            return
+        figures = self.figures
+        figures.decode_passes += passes
+        figures.generated += passes * len(running)
+        context = sum(call.kv for call in running)
+        figures.outside += passes * (not self._cost.knows_decode(len(running), context + len(running)))
+        for call in running:
+            self.pool.grow(call, call.kv + passes)
+            call.done += passes
+        for _ in range(passes):
+            self._ratio = max(self.settings.least_ratio, self._ratio - self._decay)
+
+    def _leave(self, call: SimCall, now: int) -> None:
+        """A request is done: all but its last token stays in the tree."""
+        self.pool.keep(call)
+        self.pool.release(call)
+        self._end(call, now)
+
+    def _end(self, call: SimCall, now: int) -> None:
+        call.ended = now
+        what = "abort" if call.aborted else "end"
+        self.figures.ended += 1
+        if not call.aborted:
+            self.figures.asked += call.prompt
+            self.figures.cached += call.cached or 0
+        self._log.add(now, self.number, what, call.serial, call.done, call.cached or 0)
+        call.on_end(call)

@@ -1,0 +1,1 @@
+"""What a simulated engine costs: how long a pass takes, and how many tokens its KV cache holds."""
