@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+import re
 import shutil
 import signal
 import sqlite3
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +49,8 @@ WORKFLOWS = {
     "plain": (PLAIN, "out.jsonl"),
     "sorted": (SORTED, "out.parquet"),
     "grouped": (GROUPED, "out.csv"),
+    # Without the tool that acts rows are worked on in groups of one context, not in the order of the input.
+    "ordered": (re.sub(r"\ntool act.*|\ndone = .*|, done", "", PLAIN), "out.csv"),
     "limited": (f"{TEXT}\nlimit 30\noutput a, kind, shorts, left, done\n", "out.arrow"),
 }
 
@@ -162,7 +166,14 @@ def test_08_a_killed_run_goes_on_to_the_same_file(undisturbed: Any, tmp_path: Pa
     source.ends_well(*source.killed(tmp_path / "run", kill))
 
 
-@pytest.mark.parametrize("what", ["sorted", "grouped", "limited"])
+def test_08_the_rows_of_one_workflow_are_worked_on_in_another_order(undisturbed: Any) -> None:
+    """So that the tests below are of such a run too."""
+    contexts = [row % 4 for step, row, *_ in undisturbed["ordered"].log.events("call") if step == "kind"]
+    changes = sum(one != other for one, other in pairwise(contexts))
+    assert changes <= 12 < ROWS - 1
+
+
+@pytest.mark.parametrize("what", ["sorted", "grouped", "ordered", "limited"])
 @pytest.mark.parametrize(
     "kill", [{"KILL_AT": "333"}, *(pytest.param(kill, marks=pytest.mark.slow) for kill in points(6, seed=3))], ids=name
 )
