@@ -18,7 +18,7 @@ from helix.executor.engines.shared import SharedEngine, SharedEngines
 from helix.explain.explanation import Explanation
 from helix.explain.report import Basis, Deployment, ExplainReport, Measured, StepMeasured, TableFacts, explain_plan
 from helix.functions import to_text
-from helix.keeping import known_lengths
+from helix.keeping import EarlierRuns, StoredReplies, earlier_runs
 from helix.logical import Generate, Invoke, LogicalPlan, every_node
 from helix.optimizer.bounds import MeasuredCall, measured_bounds
 from helix.optimizer.cost import CostSettings, Prices
@@ -69,19 +69,19 @@ class Wanted:
 def explain_workflow(workflow: Workflow, wanted: Wanted) -> Explanation:
     """The explanation. Raises SourceErrors, OptionError, InputError, and EngineError where an engine is needed."""
     bound = check(workflow, set=wanted.set)
-    profile = None if wanted.store is None else known_lengths(wanted.store, bound.plan, wanted.engine, wanted.model)
+    earlier = None if wanted.store is None else earlier_runs(wanted.store, bound.plan, wanted.engine, wanted.model)
     try:
-        return _explained(workflow, wanted, bound, Lengths(profile=profile))
+        return _explained(workflow, wanted, bound, earlier)
     finally:
-        if profile is not None:
-            profile.close()
+        if earlier is not None:
+            earlier.close()
 
 
-def _explained(workflow: Workflow, wanted: Wanted, bound: Bound, lengths: Lengths) -> Explanation:
+def _explained(workflow: Workflow, wanted: Wanted, bound: Bound, earlier: EarlierRuns | None) -> Explanation:
     chosen = choose_rules(wanted.rules, wanted.without)
     warnings = tuple(each.message + (f" ({each.span})" if each.span is not None else "") for each in bound.warnings)
     basis = Basis(
-        settings=CostSettings(prices=_prices(wanted.prices), engine=_engine_time(wanted, bound.plan), lengths=lengths),
+        settings=CostSettings(prices=_prices(wanted.prices), engine=_engine_time(wanted, bound.plan), lengths=Lengths(profile=earlier)),
         deployment=_deployment(wanted),
     )
 
@@ -96,6 +96,7 @@ def _explained(workflow: Workflow, wanted: Wanted, bound: Bound, lengths: Length
             if wanted.engine is not None or wanted.analyze:
                 tokenizer, capabilities = _asked(prepared, engines)
                 basis = replace(basis, tokenizer=tokenizer, deployment=_deployment(wanted, capabilities))
+                basis = replace(basis, known=_known_replies(prepared, capabilities, earlier, wanted))
             if wanted.rows is not None or wanted.analyze:
                 basis = _with_table(_with_rate(basis, prepared), prepared)
             report = explained(basis)
@@ -188,6 +189,17 @@ def _asked(prepared: _Analyzed, engines: SharedEngines) -> tuple[Tokenizer, Capa
     engine, model = found
     capabilities = engines.wait(engine.open(concurrency=1))
     return _tokenizer(engine, model, engines) if capabilities.counts_tokens else ESTIMATE, capabilities
+
+
+def _known_replies(
+    prepared: _Analyzed, capabilities: Capabilities | None, earlier: EarlierRuns | None, wanted: Wanted
+) -> StoredReplies | None:
+    """The replies of the engine of the first llm step that a store holds."""
+    nodes = [node for node in every_node(prepared.bound.plan.sink) if isinstance(node, Generate)]
+    found = prepared.engine()
+    if found is None or capabilities is None or earlier is None:
+        return None
+    return earlier.replies(found[0], nodes[0].model.engine, capabilities, wanted.settings, wanted.model)
 
 
 def _tokenizer(engine: SharedEngine, model: str | None, engines: SharedEngines) -> Tokenizer:

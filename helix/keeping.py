@@ -13,10 +13,15 @@ from typing import Any
 
 from helix.canonical import canonical_text
 from helix.errors import OptionError
+from helix.executor.engines.base import Capabilities, Engine
 from helix.executor.equipment import Equipment
 from helix.executor.prompts import Prompt
+from helix.executor.settings import RunSettings
+from helix.executor.store.asking import llm_asking
+from helix.executor.store.keys import Asking
 from helix.executor.store.known import KnownCalls, ProfileKey
 from helix.executor.store.profiles import LengthProfiles
+from helix.executor.store.results import Damaged, Results
 from helix.executor.store.rows import RowPrints
 from helix.executor.store.runs import RunKey
 from helix.executor.store.settings import FOLDER, StoreSettings
@@ -50,12 +55,12 @@ class Keeping:
         self._rows = RowPrints() if settings.resume else None
         self.known = KnownCalls(settings, self._rows)
         self.row_seen = None if self._rows is None else self._rows.add
-        self._profile: KnownLengths | None = None
+        self._profile: EarlierRuns | None = None
 
     def lengths(self, bound: LogicalPlan, engine: str | None, model: str | None) -> Lengths:
         """How long replies of earlier runs were."""
         if self._profile is None:
-            self._profile = known_lengths(self.known.settings.folder, bound, engine, model)
+            self._profile = earlier_runs(self.known.settings.folder, bound, engine, model)
         return Lengths(profile=self._profile)
 
     def close(self) -> None:
@@ -89,26 +94,34 @@ class Keeping:
         self.known.open(
             RunKey(plan=bound.id, input=where, models=tuple(identities)), workflow=bound.name, input=source.name
         )
-        improved_plan = improved(StoredReplies(self.known, equipment, model))
+        improved_plan = improved(StoredReplies(equipment.asking, self.known.reply, model))
         self.known.profiles = profile_keys(improved_plan, engine, model)
         return improved_plan
 
 
 class StoredReplies:
-    """What the result store tells the optimizer: replies to prompts that no row changes."""
+    """What a result store tells the optimizer: replies to prompts that no row changes.
 
-    def __init__(self, known: KnownCalls, equipment: Equipment, model: str | None) -> None:
-        self._known = known
-        self._equipment = equipment
+    `asking` says what a step asks (None: it is not known what of), `stored` what there is for a prompt.
+    """
+
+    def __init__(
+        self,
+        asking: Callable[[Generate, Prompt], Asking | None],
+        stored: Callable[[Asking, list[list[str]]], str | None],
+        model: str | None,
+    ) -> None:
+        self._asking = asking
+        self._stored = stored
         self._model = model
 
     def reply(self, step: Generate) -> str | None:
         """The text of the reply to a prompt of literal text, or None."""
         messages = literal_messages(step)
-        asking = self._equipment.asking(step, _bare(step, self._model))
-        if messages is None or asking is None or step.on_overflow is not None:
+        if messages is None or step.on_overflow is not None:
             return None
-        return self._known.reply(asking, [[role, content] for role, content in messages])
+        asking = self._asking(step, _bare(step, self._model))
+        return None if asking is None else self._stored(asking, [[role, content] for role, content in messages])
 
 
 def _calls(plan: LogicalPlan) -> list[Generate]:
@@ -139,8 +152,8 @@ def profile_keys(plan: LogicalPlan, engine: str | None, model: str | None) -> Ma
     return found
 
 
-class KnownLengths:
-    """The lengths of replies in a store, as the cost model asks for them."""
+class EarlierRuns:
+    """The lengths of replies in a store, as the cost model asks for them; and its replies, for the optimizer."""
 
     def __init__(self, folder: Path, plan: LogicalPlan, engine: str | None, model: str | None) -> None:
         self._profiles = LengthProfiles(folder)
@@ -153,17 +166,39 @@ class KnownLengths:
         """The lengths of earlier replies in tokens, each with whether the limit cut it off."""
         return self._profiles.lengths(signature, self._models.get(model, ""), sampling)
 
+    def replies(
+        self, engine: Engine, address: str | None, capabilities: Capabilities, settings: RunSettings, model: str | None
+    ) -> StoredReplies | None:
+        """The replies of an open engine; `address` is the one that the workflow has for it, where it has several."""
+        database = self._profiles.database
+        if database is None:
+            return None
+        results = Results(database)
+
+        def asking(node: Generate, prompt: Prompt) -> Asking | None:
+            return llm_asking(node, prompt, engine, capabilities, settings) if node.model.engine == address else None
+
+        def stored(asking: Asking, messages: list[list[str]]) -> str | None:
+            asked = asking.call(messages, 0, row=0, place="", turns=(), shared=b"")
+            try:
+                found = results.get(asked.key, asking) if asking.stored else None
+            except Damaged:
+                return None
+            return None if found is None else found[1]
+
+        return StoredReplies(asking, stored, model)
+
     def close(self) -> None:
         """Closes the store."""
         self._profiles.close()
 
 
-def known_lengths(
+def earlier_runs(
     store: str | os.PathLike[str], plan: LogicalPlan, engine: Any, model: str | None
-) -> KnownLengths | None:
-    """The lengths in a store that is there; None where there is none, or where it cannot be read."""
+) -> EarlierRuns | None:
+    """What a store tells of earlier runs; None where there is none."""
     name = engine if engine is None or isinstance(engine, str) else engine.name
     folder = Path(store)
     if not LengthProfiles.there(folder):
         return None
-    return KnownLengths(folder, plan, name, model)
+    return EarlierRuns(folder, plan, name, model)

@@ -15,7 +15,7 @@ from helix.optimizer.driver import Fired, choose_rules, optimize
 from helix.optimizer.lengths import Lengths
 from helix.optimizer.lowering import LowerContext, lower
 from helix.optimizer.pins import unpinned
-from helix.optimizer.rule import Rule, RuleContext, RuleFunction, TableStats
+from helix.optimizer.rule import KnownResults, Rule, RuleContext, RuleFunction, TableStats
 from helix.optimizer.sizes import estimate_sizes
 from helix.optimizer.tokens import ESTIMATE, Tokenizer
 from helix.optimizer.tree import Tree, build_tree, resolve_plan
@@ -153,7 +153,8 @@ class Deployment:
 class Basis:
     """What estimates rest on. `rows` are the usable rows of the table and are read several times.
 
-    `notes` are what a person should know of it besides what the costs say themselves.
+    `known` are the replies that a store holds. `notes` are what a person should know of it besides what the costs say
+    themselves.
     """
 
     tokenizer: Tokenizer = ESTIMATE
@@ -162,6 +163,7 @@ class Basis:
     callables: Callables = field(default_factory=dict)
     settings: CostSettings = field(default_factory=CostSettings)
     deployment: Deployment = field(default_factory=lambda: Deployment())
+    known: KnownResults | None = None
     notes: tuple[str, ...] = ()
 
     @property
@@ -180,7 +182,7 @@ def explain_plan(
     """Optimizes a plan and estimates what it costs before and after. Raises PlanError where a rule is wrong."""
     basis = basis or Basis()
     chosen = choose_rules() if rules is None else tuple(rules)
-    done = optimize(plan, RuleContext(stats=basis.stats), chosen)
+    done = optimize(plan, RuleContext(stats=basis.stats, known=basis.known), chosen)
     fired = _fired(done.fired, basis)
     names = {each.name for each in fired}
     tree = build_tree(done.plan, basis.tokenizer)

@@ -13,6 +13,7 @@ from running import Ran, jsonl, run
 import helix
 from helix.errors import OptionError, StoreError
 from helix.executor.engines.base import Request
+from helix.executor.engines.scripted import ScriptedEngine
 from helix.executor.store.database import FILE
 from helix.executor.store.runs import RUNS
 from helix.executor.tables import Row
@@ -273,3 +274,17 @@ def test_a_thread_of_a_store_ends_with_the_run(tmp_path: Path) -> None:
     with pytest.raises(OptionError):
         asyncio.run(helix.loads(PLAIN).arun(ROWS, engine="unknown:", store=tmp_path, resume=True))
     assert threading.active_count() == before
+
+
+def test_known_replies_are_in_the_explanation(tmp_path: Path) -> None:
+    text = 'workflow t(a: text)\nplan = llm { user "How?" }\nx = llm { user "{{ plan }} {{ a }}" }\noutput x'
+    workflow = helix.loads(text)
+    workflow.run(ROWS, engine="scripted", store=tmp_path)
+    made = workflow.explain(ROWS, engine="scripted", store=tmp_path)
+    assert "fetch_known_results  takes plan from what is known already" in made.text()
+    # Another engine gave none of them, and a damaged store tells nothing.
+    other = ScriptedEngine([{"reply": "other"}])
+    assert "fetch_known_results" not in workflow.explain(ROWS, engine=other, store=tmp_path).text()
+    data = (tmp_path / FILE).read_bytes()
+    (tmp_path / FILE).write_bytes(data[:100] + bytes(len(data) - 100))
+    assert "fetch_known_results" not in workflow.explain(ROWS, engine="scripted", store=tmp_path).text()

@@ -38,6 +38,11 @@ class LengthProfiles:
         except (OSError, StoreError, *BROKEN):
             self.close()
 
+    @property
+    def database(self) -> sqlite3.Connection | None:
+        """The store, open for reading; None where it cannot be read."""
+        return self._database
+
     @staticmethod
     def there(folder: Path) -> bool:
         """Whether there is a store to look into."""

@@ -32,6 +32,41 @@ _PUT, _USE, _LENGTH = 0, 1, 2
 _Write = tuple[Any, ...]
 
 
+class Damaged(Exception):
+    """A store that cannot be read, or that holds what was not stored there."""
+
+
+class Results:
+    """Reads the results of an open store."""
+
+    def __init__(self, database: sqlite3.Connection) -> None:
+        self._database = database
+        self._askings: dict[int, tuple[str, str]] = {}
+
+    def get(self, key: bytes, asking: Asking) -> tuple[int, str] | None:
+        """The number and the text of the result under a key, for what was asked. Raises Damaged."""
+        try:
+            row = self._database.execute(
+                "SELECT id, asking, expires, digest, value FROM results WHERE key = ?", (key,)
+            ).fetchone()
+            if row is None or (row[2] is not None and row[2] <= time.time()):
+                return None
+            number, asked, _, digest, value = row
+            if self._asking(asked) == (asking.model, asking.parameters) and digest == _digest(key, value):
+                return number, str(value, "utf-8", "surrogatepass")
+        except BROKEN as error:
+            raise Damaged(f"cannot be read any more: {error}") from None
+        raise Damaged("holds a result that is not what was stored; it is damaged")
+
+    def _asking(self, number: int) -> tuple[str, str] | None:
+        found = self._askings.get(number)
+        if found is None:
+            found = self._database.execute("SELECT model, parameters FROM askings WHERE id = ?", (number,)).fetchone()
+            if found is not None:
+                self._askings[number] = found
+        return found
+
+
 class ResultStore:
     """A store open for one run. `notes` are what a person should know of it at the end.
 
@@ -45,7 +80,7 @@ class ResultStore:
         self.notes: list[str] = []
         self._most = most
         self._reader = open_database(folder)
-        self._askings: dict[int, tuple[str, str]] = {}
+        self._found = Results(self._reader)
         self._numbers: dict[tuple[str, str], int] = {}
         self._broken = False
         self._queue: Queue[_Write | None] = Queue(_WAITING)
@@ -65,29 +100,14 @@ class ResultStore:
         if self._broken:
             return None
         try:
-            row = self._reader.execute(
-                "SELECT id, asking, expires, digest, value FROM results WHERE key = ?", (key,)
-            ).fetchone()
-            if row is None or (row[2] is not None and row[2] <= time.time()):
-                return None
-            number, asked, _, digest, value = row
-            if self._asking(asked) != (asking.model, asking.parameters) or digest != _digest(key, value):
-                self._give_up("holds a result that is not what was stored; it is damaged")
-                return None
-            text = str(value, "utf-8", "surrogatepass")
-        except BROKEN as error:
-            self._give_up(f"cannot be read any more: {error}")
+            found = self._found.get(key, asking)
+        except Damaged as error:
+            self._give_up(str(error))
             return None
-        self._later((_USE, number))
-        return text
-
-    def _asking(self, number: int) -> tuple[str, str] | None:
-        found = self._askings.get(number)
         if found is None:
-            found = self._reader.execute("SELECT model, parameters FROM askings WHERE id = ?", (number,)).fetchone()
-            if found is not None:
-                self._askings[number] = found
-        return found
+            return None
+        self._later((_USE, found[0]))
+        return found[1]
 
     # --- writing ---
 
