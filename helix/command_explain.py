@@ -50,20 +50,25 @@ def explain_command(
     if analyze:
         engine = engine or os.environ.get("HELIX_ENGINE")
         model = model or os.environ.get("HELIX_MODEL")
-    made = api.explain(
-        workflow,
-        source,
-        set=constants,
-        rules=None if rules is None else [] if rules == "none" else _names(rules),
-        without=_names(without or ""),
-        prices=_prices(prices),
-        engine=engine,
-        model=model,
-        analyze=analyze,
-        quiet=quiet,
-        progress=None if quiet else _Told().update,
-        **options,
-    )
+    try:
+        made = api.explain(
+            workflow,
+            source,
+            set=constants,
+            rules=None if rules is None else [] if rules == "none" else _names(rules),
+            without=_names(without or ""),
+            prices=_prices(prices),
+            engine=engine,
+            model=model,
+            analyze=analyze,
+            quiet=quiet,
+            progress=None if quiet else _Told().update,
+            **options,
+        )
+    except OptionError as error:
+        # Settings are called as the command line does.
+        name, _, rest = str(error).partition(" ")
+        raise OptionError(f"--{name.replace('_', '-')} {rest}" if name in options else str(error)) from None
     _print(_shown(made, form, stage, width, verbose))
     measured = made.report.measured
     return FAILED if measured is not None and (measured.failed_rows or measured.stopped) else WELL

@@ -54,7 +54,7 @@ def test_1_a_fault_of_our_own_is_one_message_and_does_not_hang(ready: Folder, fa
         (["run", "w.helix", "-i", "rows.jsonl", "-e", "scripted:none.toml"], "none.toml"),
         (
             ["run", "w.helix", "-i", "rows.jsonl", "-e", "scripted", "-c", "0"],
-            "concurrency must be at least 1, found 0",
+            "error: --concurrency must be at least 1, found 0",
         ),
         (["run", "w.helix", "-i", "rows.jsonl", "-e", "scripted", "-o", "no/such/out.jsonl"], "there is no folder"),
         (["run", "w.helix", "-i", "rows.jsonl", "-e", "scripted", "-o", "out.xyz"], "names no output format"),

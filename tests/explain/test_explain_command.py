@@ -83,7 +83,7 @@ def test_a_constant_is_given_another_value(tmp_path: Path) -> None:
         (["--input", "none.csv"], "none.csv"),
         (["--stage", "plan"], "'plan' is not one of 'all', 'logical', 'optimized', 'tree', 'physical', 'cost'"),
         (["--width", "39"], "39 is not in the range x>=40"),
-        (["--limit", "-1", "-i", "rows.jsonl"], "limit must be at least 0, found -1"),
+        (["--limit", "-1", "-i", "rows.jsonl"], "--limit must be at least 0, found -1"),
         (["--set", "no=1"], "no"),
     ],
 )
