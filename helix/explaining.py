@@ -81,7 +81,9 @@ def _explained(workflow: Workflow, wanted: Wanted, bound: Bound, earlier: Earlie
     chosen = choose_rules(wanted.rules, wanted.without)
     warnings = tuple(each.message + (f" ({each.span})" if each.span is not None else "") for each in bound.warnings)
     basis = Basis(
-        settings=CostSettings(prices=_prices(wanted.prices), engine=_engine_time(wanted, bound.plan), lengths=Lengths(profile=earlier)),
+        settings=CostSettings(
+            prices=_prices(wanted.prices), engine=_engine_time(wanted, bound.plan), lengths=Lengths(profile=earlier)
+        ),
         deployment=_deployment(wanted),
     )
 
