@@ -116,10 +116,13 @@ class FakeServer:
         self._started.set()
         self._loop.run_forever()
         server.close()
-        tasks = asyncio.all_tasks(self._loop)
-        for task in tasks:
-            task.cancel()
-        self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        # In rounds: a connection just taken has no task yet, and one cancelled too early leaves its socket open.
+        for _ in range(3):
+            self._loop.run_until_complete(asyncio.sleep(0.01))
+            tasks = asyncio.all_tasks(self._loop)
+            for task in tasks:
+                task.cancel()
+            self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
         self._loop.run_until_complete(asyncio.sleep(0))
         self._loop.close()
 
