@@ -16,6 +16,7 @@ from helix.durations import duration
 from helix.errors import InputError, OptionError
 from helix.executor.settings import RunSettings
 from helix.executor.tables import ScanReport
+from helix.executor.values import CUT_SHORT
 from helix.progress import Progress, count, say
 from helix.report.files import refuse_report, write_report
 from helix.results import RunReport
@@ -187,10 +188,13 @@ class _Speaker:
         if report.nothing_done:
             self.say(f"error: {report.stopped}", always=True)
             return
-        for row, step, kind, message in report.errors[:SHOWN_ERRORS]:
+        # Why the run ended early is said once, not for each row that it left undone.
+        undone = [error for error in report.errors if report.stopped is not None and error[2] in CUT_SHORT]
+        shown = [error for error in report.errors if error not in undone[1:]]
+        for row, step, kind, message in shown[:SHOWN_ERRORS]:
             where = f", step {step}" if step else ""
             self.say(f"row {row}{where}: {kind}: {message}")
-        if report.failed_rows > SHOWN_ERRORS:
+        if report.failed_rows > len(shown[:SHOWN_ERRORS]):
             self.say(f"... {count(report.failed_rows, 'row')} failed in all; `_error` in the result says why")
         for step, trace in list(report.tracebacks.items())[:SHOWN_TRACEBACKS]:
             self.say(f"traceback of step {step}:\n{trace.rstrip()}")
