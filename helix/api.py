@@ -256,7 +256,8 @@ class Prepared:
         self.active: Run | None = None
         self.partial: str = ""
         self.keeping: Keeping | None = None
-        self._path = os.fspath(rows) if isinstance(rows, str | os.PathLike) and rows != "-" else None
+        # A pipe has a name for a moment only.
+        self._path = os.fspath(rows) if isinstance(rows, str | os.PathLike) and os.path.isfile(rows) else None
         if store is not None:
             from helix.keeping import Keeping
 

@@ -221,3 +221,17 @@ def test_a_folder_that_cannot_be_made_is_a_note_unless_it_was_named(folder: Fold
     assert said_calls(helix(*RUN).stderr) == 5
     done = helix(*RUN, "--store", ".helix")
     assert (done.returncode, done.stderr) == (2, "error: results cannot be kept in .helix: File exists\n")
+
+
+def test_input_from_a_pipe_is_known_by_its_rows(folder: Folder) -> None:
+    line = "cat rows.jsonl | {0} -i - && {0} -i <(cat rows.jsonl) && {0} -i <(head -3 rows.jsonl)"
+    command = " ".join([sys.executable, "-m", "helix", "run", "w.helix", "-e", "scripted", "-o", "out.jsonl"])
+    done = subprocess.run(
+        ["bash", "-c", line.format(command)], cwd=folder.path, capture_output=True, text=True, env=environment(None)
+    )
+    assert done.returncode == 0, done.stderr
+    first, again, fewer = (text for text in done.stderr.splitlines() if "rows" in text and "calls" in text)
+    assert "5 calls" in first
+    assert "0 calls, 5 fetched" in again
+    assert "0 calls, 3 fetched" in fewer
+    assert len(list((folder.path / ".helix" / "runs").iterdir())) == 2
