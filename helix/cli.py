@@ -167,7 +167,9 @@ def fmt(files: tuple[str, ...], only_check: bool, to_stdout: bool) -> int:
 @click.option("--engine", "-e", metavar="ADDRESS", help="Count tokens with this engine's tokenizer, where it has one.")
 @click.option("--model", "-m", metavar="NAME", help="The model of every llm step, whatever the workflow says.")
 @click.option("--analyze", is_flag=True, help="Run the optimized plan and show what was measured beside the estimates.")
-@click.option("--concurrency", "-c", type=int, default=16, show_default=True, help="Calls in flight at once.")
+@click.option(
+    "--concurrency", "-c", type=int, metavar="N", help="Calls in flight at once (default: as the engine runs, else 16)."
+)
 @click.option("--rules", metavar="A,B", help="Apply only these rules; `none` is no rule at all.")
 @click.option("--without", metavar="A,B", help="Leave these rules out.")
 @click.option("--prices", metavar="P,R[,C]", help="Prices of a million tokens: prompt, reply, cached prompt.")
@@ -252,7 +254,16 @@ def explain(file: str, constants: tuple[str, ...], store: Path | None, **options
     envvar="HELIX_MODEL",
     help="The model of every llm step, whatever the workflow says.",
 )
-@click.option("--concurrency", "-c", type=int, default=16, show_default=True, help="Calls in flight at once.")
+@click.option(
+    "--concurrency", "-c", type=int, metavar="N", help="Calls in flight at once (default: as the engine runs, else 16)."
+)
+@click.option(
+    "--policy",
+    metavar="NAME",
+    default="helix",
+    show_default=True,
+    help="How calls are released: helix, plan, fcfs, query-wise[:ROWS], operator-wise, lspf, random[:SEED].",
+)
 @_set
 @click.option("--limit", type=int, metavar="N", help="Only the first N rows of the input.")
 @click.option(
