@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from helix.errors import OptionError, name_help
 
+MIB = 1024**2
 GIB = 1024**3
 
 
@@ -32,8 +33,8 @@ MODELS = {
         name="llama-3.1-8b", parameters=8_030_261_248, layers=32, kv_heads=8, head_dim=128, max_context=131_072
     ),
 }
-# Memory in bytes: what the driver shows of the SXM parts of 80 and 141 GB.
-GPUS = {"h100": 80 * GIB, "a100": 80 * GIB, "h200": 141 * GIB}
+# Memory in bytes, as the driver shows it of the SXM parts of 80 and 141 GB.
+GPUS = {"h100": 81_559 * MIB, "a100": 81_920 * MIB, "h200": 143_771 * MIB}
 # SGLang's share of the memory for weights and KV cache, and what activations and graphs take of it.
 FRACTION = 0.88
 RESERVE = 2 * GIB

@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from queue import SimpleQueue
 from typing import Any
 
@@ -57,8 +57,11 @@ class Threads:
                 loop.call_soon_threadsafe(deliver, value, raised)
 
         queue.put(job)
+        # A loop in virtual time holds its clock while a thread works.
+        outside = getattr(loop, "outside_work", nullcontext)
         try:
-            value, error = await done
+            async with outside():
+                value, error = await done
         except asyncio.CancelledError:
             if done.cancelled():
                 self._lost += 1

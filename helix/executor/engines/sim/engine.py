@@ -135,8 +135,8 @@ class SimEngine:
         return tuple(
             Load(
                 rank=worker.number,
-                running=len(worker.running),
-                waiting=worker.load - len(worker.running),
+                running=worker.load - len(worker.waiting),
+                waiting=len(worker.waiting),
                 held=1 - worker.pool.available / worker.pool.capacity,
             )
             for worker in self.workers

@@ -8,9 +8,11 @@ time, but for what is charged for it.
 from __future__ import annotations
 
 import asyncio
+import heapq
 import selectors
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from contextvars import Context
 from typing import Any, TypeVar
 
 from helix.errors import HelixError
@@ -23,6 +25,16 @@ GRACE = 1.0
 
 class DeadlockError(HelixError):
     """Everything waits for something that will never come."""
+
+
+class _Timer(asyncio.TimerHandle):
+    """A timer that comes after those made before it for the same time. asyncio's own have no order then."""
+
+    serial = 0
+
+    def __lt__(self, other: asyncio.TimerHandle) -> bool:
+        when, others = self.when(), other.when()
+        return when < others or (when == others and self.serial < getattr(other, "serial", 0))
 
 
 class _Selector(selectors.BaseSelector):
@@ -74,6 +86,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def __init__(self, *, job_seconds: float = 0.0) -> None:
         selector = _Selector()
         self._virtual = 0.0
+        self._timers = 0
         self.jobs = 0
         self.job_seconds = job_seconds
         self.root: asyncio.Task[Any] | None = None
@@ -84,6 +97,17 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def time(self) -> float:
         return self._virtual
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        """As ever, but that timers of one time fire in the order in which they were made."""
+        timer = _Timer(when, callback, args, self, context)
+        self._timers += 1
+        timer.serial = self._timers
+        heapq.heappush(self._scheduled, timer)  # type: ignore[attr-defined]
+        timer._scheduled = True  # type: ignore[attr-defined]
+        return timer
 
     def advance(self, seconds: float) -> None:
         """Moves the clock to the next timer, which is due in so many seconds."""

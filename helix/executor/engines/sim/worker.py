@@ -65,7 +65,10 @@ class Worker:
     @property
     def load(self) -> int:
         """Requests that run or wait."""
-        return len(self.running) + len(self.waiting) + (self._chunked is not None)
+        computed = len(self._parts)
+        if self._chunked is not None and all(part.call is not self._chunked for part in self._parts):
+            computed += 1
+        return len(self.running) + len(self.waiting) + computed
 
     # --- requests in ---
 
@@ -207,7 +210,8 @@ class Worker:
                 return
         batch = len(self.running)
         most = min(min(call.target - call.done for call in self.running), self._together)
-        if any(call.aborted for call in self.running):
+        if any(call.aborted for call in self.running) or (self.waiting and not self._full):
+            # The next pass may be another one.
             most = 1
         while most > 1 and not self._room(most):
             most //= 2
