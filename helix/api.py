@@ -121,9 +121,10 @@ def explain(
 def run(workflow: Workflow, rows: Any = None, **options: Any) -> RunResult:
     """Runs a workflow over a table and waits for it; the options are those of `arun`.
 
-    Inside a running event loop (a notebook) the run gets a thread and a loop of its own.
+    Inside a running event loop (a notebook) the run gets a thread and a loop of its own. On a simulated engine it runs
+    in virtual time.
     """
-    return waited(arun(workflow, rows, **options))
+    return waited(arun(workflow, rows, **options), getattr(options.get("engine"), "loop_factory", None))
 
 
 async def arun(

@@ -13,6 +13,7 @@ from helix.executor.engines.base import Capabilities, FinishReason, Load, Reply,
 from helix.executor.engines.failures import status_error
 from helix.executor.engines.sim.call import SimCall
 from helix.executor.engines.sim.log import EventLog, Figures
+from helix.executor.engines.sim.loop import VirtualLoop
 from helix.executor.engines.sim.prompts import WIDTH, beginning_text, prompt_text
 from helix.executor.engines.sim.replies import Responder, reply_to
 from helix.executor.engines.sim.router import Router
@@ -26,6 +27,9 @@ class SimEngine:
     """An engine of `settings.ranks` workers. `answer` gives replies instead of drawing them. `keep_events` keeps the
     log's lines, else only their digest.
     """
+
+    # Who runs it and can choose the loop takes this one.
+    loop_factory = VirtualLoop
 
     def __init__(
         self,

@@ -89,7 +89,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._timers = 0
         self.jobs = 0
         self.job_seconds = job_seconds
-        self.root: asyncio.Task[Any] | None = None
+        self._root: asyncio.Future[Any] | None = None
         super().__init__(selector)
         # Timers of one nanosecond are one event; 0 would make a timer that is due by rounding wait for ever.
         self._clock_resolution = 1e-9
@@ -97,6 +97,12 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def time(self) -> float:
         return self._virtual
+
+    def run_until_complete(self, future: Any) -> Any:
+        """As ever. The first one is the work; what comes after it cleans up."""
+        if self._root is None and asyncio.isfuture(future):
+            self._root = future
+        return super().run_until_complete(future)
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
@@ -117,7 +123,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def stuck(self) -> None:
         """Nothing can happen any more: an error while the work goes on, none once it is over (threads may end)."""
-        if self.root is None or self.root.done():
+        if self._root is None or self._root.done():
             return
         waiting = sorted(task.get_name() for task in asyncio.all_tasks(self) if not task.done())
         shown = ", ".join(waiting[:8]) + (", ..." if len(waiting) > 8 else "")
@@ -149,12 +155,5 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 def run_virtual(work: Coroutine[Any, Any, _Made], *, job_seconds: float = 0.0) -> _Made:
     """The result of a coroutine, run on a virtual loop of its own. Raises DeadlockError where it waits for good."""
-
-    async def rooted() -> _Made:
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, VirtualLoop)
-        loop.root = asyncio.current_task()
-        return await work
-
     with asyncio.Runner(loop_factory=lambda: VirtualLoop(job_seconds=job_seconds)) as runner:
-        return runner.run(rooted())
+        return runner.run(work)

@@ -13,12 +13,12 @@ ABORT, STEP_END, ARRIVAL, STEP_START = range(4)
 
 
 class Timeline:
-    """Events keyed (time, rank, serial), each a function; they fire on the loop's thread, by its clock."""
+    """Events keyed (time, kind, worker, serial), each a function; they fire on the loop's thread, by its clock."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, on_error: Callable[[Exception], None]) -> None:
         self._loop = loop
         self._on_error = on_error
-        self._heap: list[tuple[int, int, int, Callable[[int], None]]] = []
+        self._heap: list[tuple[int, int, int, int, Callable[[int], None]]] = []
         self._serial = 0
         self._timer: asyncio.TimerHandle | None = None
         self._armed = 0
@@ -30,10 +30,10 @@ class Timeline:
         """Nanoseconds since the start, never before the last event that fired."""
         return max(self._now, round((self._loop.time() - self._began) * SECOND))
 
-    def at(self, time: int, rank: int, event: Callable[[int], None]) -> None:
+    def at(self, time: int, kind: int, event: Callable[[int], None], worker: int = 0) -> None:
         """Has an event fire at a time; it is told the time."""
         self._serial += 1
-        heapq.heappush(self._heap, (time, rank, self._serial, event))
+        heapq.heappush(self._heap, (time, kind, worker, self._serial, event))
         if self._timer is None or time < self._armed:
             self._arm()
 
@@ -50,7 +50,7 @@ class Timeline:
         now = self.now()
         # All that is due now, and no later: what the tasks do that these wake comes before the next time.
         while self._heap and self._heap[0][0] <= now:
-            time, _, _, event = heapq.heappop(self._heap)
+            time, _, _, _, event = heapq.heappop(self._heap)
             self._now = max(self._now, time)
             try:
                 event(self._now)

@@ -103,12 +103,17 @@ class Worker:
 
     def _start_later(self, now: int) -> None:
         self._busy = True
-        self._timeline.at(now + self._gap, STEP_START, self._step)
+        self._timeline.at(now + self._gap, STEP_START, self._step, self.number)
 
     def _end_at(self, time: int) -> None:
         self._pass += 1
         number = self._pass
-        self._timeline.at(time, STEP_END, lambda now: self._finish(now) if number == self._pass else None)
+
+        def finish(now: int) -> None:
+            if number == self._pass:
+                self._finish(now)
+
+        self._timeline.at(time, STEP_END, finish, self.number)
 
     def _step(self, now: int) -> None:
         """Starts a pass, or rests."""
