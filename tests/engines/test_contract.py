@@ -18,6 +18,8 @@ from helix.executor.engines.embedded import EmbeddedEngine
 from helix.executor.engines.openai import OpenAIEngine
 from helix.executor.engines.scripted import ScriptedEngine
 from helix.executor.engines.sglang import SGLangEngine
+from helix.executor.engines.sim import SimEngine, SimSettings
+from helix.simulation.cost import published_cost
 
 SCHEMA = types.json_schema(types.Record((("label", types.Choice(("good", "bad"))), ("sure", types.BOOL))))
 ENDLESS = "Count from one to a million, never stop."
@@ -45,12 +47,22 @@ def server_answers(call: Call) -> Answer | None:
 
 
 @pytest.fixture(
-    params=["scripted", "openai", "sglang", "sglang chat", pytest.param("embedded", marks=pytest.mark.embedded)],
+    params=[
+        "scripted",
+        "simulated",
+        "openai",
+        "sglang",
+        "sglang chat",
+        pytest.param("embedded", marks=pytest.mark.embedded),
+    ],
 )
 def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
     match request.param:
         case "scripted":
             yield ScriptedEngine([{"contains": ENDLESS, "hang": True}], max_context=8192)
+        case "simulated":
+            # On an ordinary loop: it takes the time that it simulates.
+            yield SimEngine(SimSettings(kv_tokens=40_000, max_context=8192), published_cost("h100"))
         case "openai":
             with FakeServer(server_answers) as server:
                 yield OpenAIEngine(server.url)
