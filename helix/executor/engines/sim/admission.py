@@ -50,7 +50,12 @@ class Admission:
 
     def recount(self, running: Iterable[SimCall], ratio: float) -> None:
         """Counts again what running requests may take, after some of them have gone."""
-        self._running = sum(left(call, self._settings) * ratio for call in running)
+        clip = self._settings.clip
+        expected = 0
+        for call in running:
+            more = call.most_new - call.done
+            expected += more if more < clip else clip
+        self._running = expected * ratio
 
     def resume(self, call: SimCall) -> bool:
         """Goes on with the prompt that the last pass left in the middle; whether it is whole after this one."""

@@ -53,6 +53,22 @@ class Pool:
             self.private += pages
         call.kv = max(call.kv, tokens)
 
+    def grow_all(self, calls: list[SimCall], tokens: int) -> None:
+        """Gives each request the pages for so many tokens more."""
+        if self.page > 1:
+            for call in calls:
+                self.grow(call, call.kv + tokens)
+            return
+        # Where a token is a page, all need the same.
+        pages = tokens * len(calls)
+        if pages > self.free:
+            self.tree.evict(pages - self.free)
+        assert pages <= self.free, "decodes more than fits"
+        self.private += pages
+        for call in calls:
+            call.private += tokens
+            call.kv += tokens
+
     def keep(self, call: SimCall) -> None:
         """Puts what is computed of a request into the tree, and locks it there."""
         if not self._caches:

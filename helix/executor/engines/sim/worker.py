@@ -296,8 +296,8 @@ class Worker:
         figures.generated += passes * len(running)
         context = sum(call.kv for call in running)
         figures.outside += passes * (not self._cost.knows_decode(len(running), context + len(running)))
+        self.pool.grow_all(running, passes)
         for call in running:
-            self.pool.grow(call, call.kv + passes)
             call.done += passes
         for _ in range(passes):
             self._ratio = max(self.settings.least_ratio, self._ratio - self._decay)
