@@ -34,13 +34,18 @@ def absent() -> str | None:
 
 
 class Server:
-    """A server of this machine. `address` is http://127.0.0.1:PORT; flags are those of SGLang."""
+    """A server of this machine. `address` is http://127.0.0.1:PORT; flags are those of SGLang.
 
-    def __init__(self, *flags: str) -> None:
+    Without a `port` a free one is taken.
+    """
+
+    def __init__(self, *flags: str, port: int = 0) -> None:
         """Starts the server and waits until it is ready; raises RuntimeError with the end of its log where it ends."""
         self.flags = flags
-        with socket.create_server(("127.0.0.1", 0)) as taken:
-            self.port = int(taken.getsockname()[1])
+        if not port:
+            with socket.create_server(("127.0.0.1", 0)) as taken:
+                port = int(taken.getsockname()[1])
+        self.port = port
         self.address = f"http://127.0.0.1:{self.port}"
         command = cpu.cpu_command(cpu.home())
         reports = [flag.name for flag in REPORTS]

@@ -40,10 +40,12 @@ left = stock(a)
 doubt = llm(on_error: null) -> bool { user "Are {{ left[0].n }} enough for {{ a }}?" }
 done = act(a) when kind == "bug"
 """
-PLAIN = TEXT + "\noutput a, kind, shorts, reply, review.note as note, left, doubt, done\n"
-SORTED = TEXT + "\nsort by kind desc, a\nspread shorts as one\noutput a, kind, one, done\n"
+ALL = "kind, reply, review.note as note, left, doubt, done"
+PLAIN = f"{TEXT}\noutput a, shorts, {ALL}\n"
+SORTED = f"{TEXT}\nsort by kind desc, a\nspread shorts as one\noutput a, one, {ALL}\n"
 SUM = 'llm { user "Sum up {{ rows | map(attribute="reply") | join("; ") }}" }'
 GROUPED = f"{TEXT}\ngroup by group {{ n = len(rows), sum = {SUM} }}\noutput group, n, sum\n"
+LIMITED = f"{TEXT}\nlimit 30\noutput a, shorts, {ALL}\n"
 # The formats that are made of batches of rows as well: what is in one must not hang on the time.
 WORKFLOWS = {
     "plain": (PLAIN, "out.jsonl"),
@@ -51,7 +53,7 @@ WORKFLOWS = {
     "grouped": (GROUPED, "out.csv"),
     # Without the tool that acts rows are worked on in groups of one context, not in the order of the input.
     "ordered": (re.sub(r"\ntool act.*|\ndone = .*|, done", "", PLAIN), "out.csv"),
-    "limited": (f"{TEXT}\nlimit 30\noutput a, kind, shorts, left, done\n", "out.arrow"),
+    "limited": (LIMITED, "out.arrow"),
 }
 
 
@@ -146,7 +148,7 @@ def points(count: int, seed: int) -> list[dict[str, str]]:
     found = []
     for number in range(count):
         if number % 2:
-            found.append({"KILL_AT": str(drawn.randrange(1, 800))})
+            found.append({"KILL_AT": str(drawn.randrange(1, 640))})
         else:
             found.append({"KILL_AFTER": f"{drawn.uniform(0.001, 0.5):.4f}"})
     return found
