@@ -237,6 +237,20 @@ def test_05_a_declared_version_stands_for_the_source(folder: Folder, quick: Any)
     assert [row["s"] for row in folder.read()] == [2 * len(f"I say {row['a']}") + 4 for row in ROWS]
 
 
+def test_05_a_file_that_a_tool_imports_from_beside_it_counts(known: Counted) -> None:
+    """In processes of their own: within one Python keeps what it has imported."""
+    known.folder.write("tools.py", "from helpers import double\n" + TOOLS.replace("def double", "def other"))
+    results = []
+    for factor, fetched in ((2, 9), (2, 12), (3, 9)):
+        known.folder.write("helpers.py", f"def double(number):\n    return {factor} * number\n")
+        done = known.folder.run(*ARGS, engine=known.server.url)
+        assert f"{12 - fetched} calls, {fetched} fetched" in done.stderr
+        results.append([row["s"] for row in known.folder.read()])
+    assert results[0] == results[1]
+    assert [(value - 3) * 3 for value in results[0]] == [(value - 3) * 2 for value in results[2]]
+    assert known.new()[:2] == (0, 0)
+
+
 def test_05_the_revision_of_a_model_changes_a_key(folder: Folder, quick: Any) -> None:
     """The scripted engine's revision is what its rules say."""
     folder.workflow('workflow t(a: text)\nx = llm { user "{{ a }}" }\noutput x')
