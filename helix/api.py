@@ -121,10 +121,11 @@ def explain(
 def run(workflow: Workflow, rows: Any = None, **options: Any) -> RunResult:
     """Runs a workflow over a table and waits for it; the options are those of `arun`.
 
-    Inside a running event loop (a notebook) the run gets a thread and a loop of its own. On a simulated engine it runs
-    in virtual time.
+    Inside a running event loop (a notebook) the run gets a thread and a loop; a simulated engine runs in virtual time.
     """
-    return waited(arun(workflow, rows, **options), getattr(options.get("engine"), "loop_factory", None))
+    from helix.executor.engines import loop_factory
+
+    return waited(arun(workflow, rows, **options), loop_factory(options.get("engine")))
 
 
 async def arun(
@@ -238,7 +239,7 @@ class Prepared:
         self._output = None if output is None else os.fspath(output)
         self._output_format = output_format
         self._quiet = quiet
-        self._made = self._engines_named()
+        self.made = self._engines_named()
         refuse_target(self._output, output_format, rows)
         self._callables = load_callables(workflow, self.bound)
         columns = self.bound.plan.scan.columns
@@ -319,9 +320,7 @@ class Prepared:
         rows = (row.values for row in self.source if row.error is None) if self.scan().rows > 1 else None
         name = self._engine if self._engine is None or isinstance(self._engine, str) else self._engine.name
         lengths = Lengths() if self.keeping is None else self.keeping.lengths(self.bound.plan, name, self._model)
-        context = LowerContext(
-            stats=self._stats, rows=rows, budget=budget, callables=self._callables, lengths=lengths
-        )
+        context = LowerContext(stats=self._stats, rows=rows, budget=budget, callables=self._callables, lengths=lengths)
         return lower(self.plan, context.on(capabilities, self.plan, name))
 
     async def run(
@@ -459,7 +458,7 @@ class Prepared:
         return {address: self._make_engine(address) for address in dict.fromkeys(call.model.engine for call in calls)}
 
     def _open_engine(self, address: str | None) -> Engine:
-        return self._made.pop(address, None) or self._make_engine(address)
+        return self.made.pop(address, None) or self._make_engine(address)
 
     def _make_engine(self, address: str | None) -> Engine:
         from helix.executor.engines import open_engine

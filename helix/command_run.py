@@ -14,6 +14,7 @@ from helix.api import Prepared
 from helix.dsl import Workflow
 from helix.durations import duration
 from helix.errors import InputError, OptionError
+from helix.executor.engines import loop_factory
 from helix.executor.settings import RunSettings
 from helix.executor.tables import ScanReport
 from helix.executor.values import CUT_SHORT
@@ -57,6 +58,8 @@ def run_command(
 ) -> int:
     """Runs a workflow and gives the exit code. Raises HelixError for what is wrong before the first call."""
     failures, percent = _failures(max_failed)
+    # A simulation keeps nothing, and finds nothing that an earlier one kept, unless a folder is named.
+    simulated = store is None and not (no_store or fresh or retry_failed) and loop_factory(engine) is not None
     if report is not None:
         refuse_report(report, source, target, str(workflow.path))
     prepared = Prepared(
@@ -81,7 +84,7 @@ def run_command(
         quiet=quiet,
         rules=rule_names(rules),
         without=rule_names(without) or (),
-        store=_kept(store, no_store, store_size, fresh, retry_failed),
+        store=_kept(store, no_store or simulated, store_size, fresh, retry_failed),
         report=report is not None,
     )
     speaker = _Speaker(quiet)
@@ -96,7 +99,8 @@ def run_command(
     speaker.input(scanned)
     on_terminal = target == "-" and sys.stdout is not None and sys.stdout.isatty()
     progress = Progress(scanned.rows, quiet=quiet, bar=not on_terminal)
-    return asyncio.run(_run(prepared, progress, speaker, report))
+    with asyncio.Runner(loop_factory=loop_factory(*prepared.made.values())) as runner:
+        return runner.run(_run(prepared, progress, speaker, report))
 
 
 async def _run(prepared: Prepared, progress: Progress, speaker: _Speaker, file: str | None) -> int:

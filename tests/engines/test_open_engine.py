@@ -124,8 +124,16 @@ def test_keys_come_from_the_caller_or_the_environment(
         ("sglang://host?api=completions", "the option `api` of `sglang://host` is `completions`; expected `chat`"),
         (
             "sim:h100x2/llama",
-            "`sim:h100x2/llama` is not part of this version; scripted runs a workflow without a model",
+            "no shape of model `llama`; models: llama-3.1-8b",
         ),
+        ("sim:h100", "not an address of a simulated engine: `sim:h100`; expected sim:GPU[xRANKS]/MODEL"),
+        ("sim:h100x0/llama-3.1-8b", "not an address of a simulated engine"),
+        ("sim:h10/llama-3.1-8b", "no cost model for GPU `h10`; did you mean `h100`?"),
+        ("sim:h100/llama-3.1-8b?polcy=lpm", "no setting `polcy` of a simulated engine; did you mean `policy`?"),
+        ("sim:h100/llama-3.1-8b?policy=lmp", "unknown policy `lmp`; did you mean `lpm`?"),
+        ("sim:h100/llama-3.1-8b?seed=x", "the setting `seed` of a simulated engine is a number, found `x`"),
+        ("sim:h100/llama-3.1-8b?mixed_chunk=1", "the setting `mixed_chunk` of a simulated engine is on or off"),
+        ("sim:h100/llama-3.1-8b?cost=absent.json", "cannot read the sweep absent.json"),
         ("http://", "not an address of a server"),
     ],
 )

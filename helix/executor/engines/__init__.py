@@ -6,6 +6,7 @@ An engine's module is imported when its address is used, so that a check or a pl
 from __future__ import annotations
 
 import os
+from asyncio import AbstractEventLoop
 from collections.abc import Callable
 
 from helix.errors import OptionError, near_match
@@ -20,10 +21,8 @@ FORMS = (
     "http://HOST:PORT/v1",
     "https://HOST/v1",
     "sglang://HOST:PORT[,HOST:PORT...]",
+    "sim:GPU[xRANKS]/MODEL",
 )
-LATER = {
-    "sim": "scripted runs a workflow without a model",
-}
 
 # Engines that are opened by the whole address.
 WHOLE = frozenset({"http", "https", "sglang"})
@@ -72,8 +71,30 @@ def _sglang(rest: str, model: str | None, api_key: str | None, quiet: bool, tena
     return SGLangEngine(rest, model, _key(api_key), tenant=tenant)
 
 
+def loop_factory(*engines: str | Engine | None) -> Callable[[], AbstractEventLoop] | None:
+    """Makes the loop that engines, or those at addresses, are to be run on; None is an ordinary one. A simulated engine
+    brings its own, which is no loop for others.
+    """
+    found = [_loop_factory(engine) for engine in engines]
+    return found[0] if found and all(found) else None
+
+
+def _loop_factory(engine: str | Engine | None) -> Callable[[], AbstractEventLoop] | None:
+    if isinstance(engine, str) and engine.strip().partition(":")[0].lower() == "sim":
+        from helix.executor.engines.sim.loop import VirtualLoop
+
+        return VirtualLoop
+    return getattr(engine, "loop_factory", None)
+
+
 def _key(given: str | None) -> str | None:
     return given or os.environ.get("HELIX_API_KEY") or os.environ.get("OPENAI_API_KEY")
+
+
+def _simulated(rest: str, model: str | None, api_key: str | None, quiet: bool, tenant: str | None) -> Engine:
+    from helix.executor.engines.sim.address import engine_at
+
+    return engine_at(rest)
 
 
 def _embedded(rest: str, model: str | None, api_key: str | None, quiet: bool, tenant: str | None) -> Engine:
@@ -88,14 +109,13 @@ _OPENERS: dict[str, Opener] = {
     "http": _server,
     "https": _server,
     "sglang": _sglang,
+    "sim": _simulated,
 }
 
 
 def _unknown(given: str, kind: str) -> str:
     shown = given.rpartition("@")[2].partition("?")[0]
     forms = f"known forms: {', '.join(FORMS)}"
-    if kind in LATER:
-        return f"engine `{shown}` is not part of this version; {LATER[kind]}; {forms}"
     if shown.endswith((".gguf", ".toml")):
         hint = f"did you mean `{'embedded' if shown.endswith('.gguf') else 'scripted'}:{shown}`? "
     elif kind in _OPENERS:

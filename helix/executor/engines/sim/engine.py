@@ -7,6 +7,7 @@ that it simulates. `close` ends a simulation: what it came to stays readable, an
 from __future__ import annotations
 
 import asyncio
+from hashlib import blake2b
 
 from helix.errors import EngineError
 from helix.executor.engines.base import Capabilities, FinishReason, Load, Reply, Request
@@ -96,7 +97,7 @@ class SimEngine:
             counts_tokens=True,
             models=(self._model,),
             model=self._model,
-            revision=f"simulated, seed {settings.seed}",
+            revision=f"simulated {self._revision()}",
             ranks=settings.ranks,
             kv_tokens=settings.kv_tokens,
             page=settings.page,
@@ -105,6 +106,12 @@ class SimEngine:
             warms=settings.prefix_cache,
             pass_tokens=self.cost.pass_tokens,
         )
+
+    def _revision(self) -> str:
+        """A digest of what decides replies."""
+        settings = self.settings
+        lengths = settings.reply_tokens, sorted(settings.step_tokens.items()), settings.longest
+        return blake2b(repr((settings.seed, lengths)).encode(), digest_size=8).hexdigest()
 
     async def generate(self, request: Request) -> Reply:
         """One call. Cancelled, it is aborted at the end of the pass that is under way."""

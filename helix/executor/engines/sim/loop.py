@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import heapq
 import selectors
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import Context
 from typing import Any, TypeVar
 
@@ -129,14 +129,20 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         shown = ", ".join(waiting[:8]) + (", ..." if len(waiting) > 8 else "")
         raise DeadlockError(f"nothing can happen any more at {self._virtual:.6f} s; {len(waiting)} tasks wait: {shown}")
 
-    @asynccontextmanager
-    async def outside_work(self) -> AsyncIterator[None]:
-        """Holds the clock while a thread works, then charges for it."""
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """Holds the clock."""
         self.jobs += 1
         try:
             yield
         finally:
             self.jobs -= 1
+
+    @asynccontextmanager
+    async def outside_work(self) -> AsyncIterator[None]:
+        """Holds the clock while a thread works, then charges for it."""
+        with self.hold():
+            yield
         if self.job_seconds > 0:
             await asyncio.sleep(self.job_seconds)
 
