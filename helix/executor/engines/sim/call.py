@@ -13,7 +13,8 @@ class SimCall:
 
     `prompt` and `target` are the tokens of the two, `most_new` what the reply may take, `done` what of it is there.
     Of its pages `held` are in the tree, down to `node`, which is locked; `private` are its own. `cached` are the tokens
-    that were found when it was first admitted.
+    that were found when it was first admitted. `arrived`, `admitted`, `first` (its first token) and `ended` are
+    times in nanoseconds.
     """
 
     __slots__ = (
@@ -23,6 +24,7 @@ class SimCall:
         "cached",
         "done",
         "ended",
+        "first",
         "held",
         "kv",
         "most_new",
@@ -71,6 +73,7 @@ class SimCall:
         self.node: Node | None = None
         self.arrived = 0
         self.admitted: int | None = None
+        self.first: int | None = None
         self.ended: int | None = None
         self.aborted = False
 

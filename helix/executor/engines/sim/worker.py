@@ -272,6 +272,8 @@ class Worker:
                 self._chunked = None if self._chunked is part.call else self._chunked
                 # The pass that computes the last token of a prompt gives the first one of its reply.
                 part.call.done += 1 if part.call.target else 0
+                if part.call.first is None:
+                    part.call.first = now
                 self.running.append(part.call)
             else:
                 self._chunked = part.call
