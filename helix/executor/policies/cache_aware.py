@@ -32,7 +32,7 @@ REPLY = 256
 FAILURES = 3
 _ENOUGH = 30
 # How prompts go on behind a beginning decides its last tokens: so many characters of so many prompts are looked at.
-FOLLOWS, MOST_FOLLOWS = 24, 6
+FOLLOWS, MOST_FOLLOWS = 24, 2
 # The share of the slots below which an engine has too little to do.
 BUSY = 0.5
 
@@ -167,10 +167,13 @@ class CacheAwareQueue:
             if warming is not None:
                 warming.held.append(rank.pop())
                 continue
-            if not rank.fits(ticket) and not self._make_room(ticket, rank):
+            target = self._target(ticket)
+            more = 0.0 if target is None else self._followers(ticket, target, rank)
+            if more and self._busy(rank):
+                return None
+            if not rank.fits(ticket, more) and not self._make_room(ticket, rank, more):
                 return None
             rank.pop()
-            target = self._target(ticket)
             if target is not None and (warmup := self._warm(ticket, target, rank)) is not None:
                 return warmup
             self._begin(ticket, rank)
@@ -185,7 +188,19 @@ class CacheAwareQueue:
         if row is not None and row.rank is rank and ticket.node is not None:
             self._hold(row, ticket.node)
 
-    def _make_room(self, ticket: Ticket, rank: Rank) -> bool:
+    def _followers(self, ticket: Ticket, target: Node, rank: Rank) -> float:
+        """The room that the calls want which follow once a beginning is there, as many as may run at once."""
+        own = ticket.size - sum(len(each.text) for each in target.path())
+        return min(target.users - 1, rank.slots) * (own + ticket.reserve)
+
+    def _busy(self, rank: Rank) -> bool:
+        """Whether the calls that run, and those that follow when what is being computed is there, fill the rank: then
+        nothing else is opened yet, so that what was opened is used before it is pushed out.
+        """
+        opening = sum(each.node.users for each in self._warming.values() if each.rank is rank)
+        return opening > 0 and rank.running + opening >= rank.slots
+
+    def _make_room(self, ticket: Ticket, rank: Rank, more: float) -> bool:
         """Lets go of what is held for rows that wait for a tool, the oldest first, where the engine has little to do:
         holding pays only as long as it keeps nobody waiting.
         """
@@ -195,7 +210,7 @@ class CacheAwareQueue:
             if row.rank is rank and row.held is not None and not row.calls:
                 rank.cache.unpin(row.held)
                 row.held = None
-                if rank.fits(ticket):
+                if rank.fits(ticket, more):
                     return True
         return False
 
@@ -249,7 +264,7 @@ class CacheAwareQueue:
         if not self._warms or ticket.node is None:
             return None
         fresh = 0
-        path = [each for each in ticket.node.path() if not each.resident]
+        path = [each for each in ticket.node.path() if not each.sure]
         for at, node in enumerate(path):
             if node.users < 2:
                 return None
@@ -272,7 +287,7 @@ class CacheAwareQueue:
         rank.running += 1
         rank.cache.pin(node)
         for each in node.path():
-            if not each.resident:
+            if not each.sure:
                 each.warm = warming
         number = rank.number if len(self._ranks) > 1 else None
         start = replace(request, messages=messages, schema=None, rank=number, follows=_follows(node))
@@ -285,15 +300,22 @@ class CacheAwareQueue:
         for each in node.path():
             if each.warm is warming:
                 each.warm = None
+                if reply is not None:
+                    each.computing = None
         if reply is not None:
             self._failures = 0
             rank.cache.computed(node)
         else:
             self._failures += 1
             self._warms = self._failures < FAILURES
-        rank.cache.unpin(node)
         for ticket in warming.held:
+            row = self._rows.get(ticket.call.instance)
+            if row is not None and row.rank is rank and row.held is None:
+                # Held for its calls from now on, so that nothing that is opened later pushes it out before.
+                rank.cache.pin(node)
+                row.held = node
             rank.push(ticket)
+        rank.cache.unpin(node)
 
     # --- calls done ---
 
@@ -367,6 +389,6 @@ def _warming_of(ticket: Ticket) -> _Warming | None:
     if ticket.node is None:
         return None
     for node in ticket.node.path():
-        if not node.resident:
+        if not node.sure:
             return node.warm if isinstance(node.warm, _Warming) else None
     return None

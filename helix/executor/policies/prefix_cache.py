@@ -45,11 +45,11 @@ def messages_of(text: str) -> tuple[Message, ...]:
 class Node:
     """A part of prompts: the text from its parent to here. `users` are calls below or at it that are not done.
 
-    `pins` count what holds it in the cache, `resident` says whether it is there, `warm` is the warm-up that is
-    computing it just now.
+    `pins` count what holds it in the cache, `resident` says whether it is there or will be, `computing` is the call
+    that was sent to compute it and has not ended, `warm` the warm-up that is computing it just now.
     """
 
-    __slots__ = ("children", "parent", "pins", "resident", "stamp", "text", "users", "warm")
+    __slots__ = ("children", "computing", "parent", "pins", "resident", "stamp", "text", "users", "warm")
 
     def __init__(self, text: str, parent: Node | None) -> None:
         self.text = text
@@ -59,7 +59,13 @@ class Node:
         self.pins = 0
         self.resident = False
         self.stamp = 0
+        self.computing: object | None = None
         self.warm: object | None = None
+
+    @property
+    def sure(self) -> bool:
+        """Whether a call that is sent now finds it in the cache."""
+        return self.resident and self.computing is None
 
     @property
     def evictable(self) -> bool:
@@ -251,7 +257,7 @@ class PrefixCache:
         node.text = node.text[length:]
         node.parent = upper
         upper.children[node.text[0]] = node
-        upper.stamp = node.stamp
+        upper.stamp, upper.computing = node.stamp, node.computing
         return upper
 
 

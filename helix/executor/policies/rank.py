@@ -103,11 +103,13 @@ class Rank:
         if self._kv_tokens is not None:
             self.cache.capacity = self._kv_tokens * per_token
 
-    def fits(self, ticket: Ticket) -> bool:
-        """Whether a call fits beside those that run and what open rows hold. One that is alone always does."""
+    def fits(self, ticket: Ticket, more: float = 0.0) -> bool:
+        """Whether a call fits beside those that run and what open rows hold, with so much `more` that it brings. One
+        that is alone always does.
+        """
         if self.cache.capacity is None or self.running == 0 or ticket.node is None:
             return True
-        wanted = self.cache.pinned + self.reserved + self.cache.unpinned(ticket.node) + ticket.reserve
+        wanted = self.cache.pinned + self.reserved + self.cache.unpinned(ticket.node) + ticket.reserve + more
         return wanted <= USABLE * self.omega * self.cache.capacity
 
     def begin(self, ticket: Ticket) -> None:
@@ -117,13 +119,19 @@ class Rank:
         if ticket.node is not None:
             ticket.expected = self.cache.held(ticket.node)
             self.cache.pin(ticket.node)
+            fresh = [each for each in ticket.node.path() if not each.resident]
             self.cache.computed(ticket.node)
+            for each in fresh:
+                each.computing = ticket
 
     def end(self, ticket: Ticket) -> None:
         """A call that was let go has ended."""
         self.running -= 1
         self.reserved -= ticket.reserve
         if ticket.node is not None:
+            for each in ticket.node.path():
+                if each.computing is ticket:
+                    each.computing = None
             self.cache.unpin(ticket.node)
 
     def learn(self, ticket: Ticket, prompt: int, cached: int, per_token: float) -> None:
