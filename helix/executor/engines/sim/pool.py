@@ -15,7 +15,7 @@ class Pool:
         self.page = settings.page
         self.capacity = settings.kv_tokens // settings.page
         self.private = 0
-        self.tree = RadixTree(settings.page * width, eviction(settings.eviction))
+        self.tree = RadixTree(settings.page * width, eviction(settings.eviction), marks_rest=True)
         self._caches = settings.prefix_cache
 
     @property

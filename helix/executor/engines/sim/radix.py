@@ -36,16 +36,20 @@ class Node:
 class RadixTree:
     """See the module. All sizes are in pages. `evicted` counts the pages that were, since the start.
 
-    `leaf_pages` has a leaf give up its last page only, not all at once: for comparison with caches of blocks.
+    `marks_rest` counts a node that matches in part as used altogether, as SGLang does; else only the part that matched
+    is. `leaf_pages` has a leaf give up its last page only, not all at once: for comparison with caches of blocks.
     """
 
-    def __init__(self, unit: int, key: Callable[[Node], Key] = lru, *, leaf_pages: bool = False) -> None:
+    def __init__(
+        self, unit: int, key: Callable[[Node], Key] = lru, *, leaf_pages: bool = False, marks_rest: bool = False
+    ) -> None:
         self.unit = unit
         self.size = 0
         self.locked = 0
         self.evicted = 0
         self._policy = key
         self._leaf_pages = leaf_pages
+        self._marks_rest = marks_rest
         self._roots: dict[str, Node] = {}
         self._clock = 0
         # Unlocked leaves by the policy's key. An entry whose key is not the node's own any more counts for nothing.
@@ -71,7 +75,7 @@ class RadixTree:
 
     def match(self, key: str, space: str = "") -> tuple[int, Node]:
         """How many pages of a key are there, and the node at their end, which is split off for it. Touches the path."""
-        self._clock += 1
+        self._clock += 2
         node, at = self.root(space), 0
         node.used = self._clock
         length = len(key) // self.unit * self.unit
@@ -95,7 +99,7 @@ class RadixTree:
         A request that grows puts in a longer key each time: the first `known` pages are its own from before, and count
         as no hit.
         """
-        self._clock += 1
+        self._clock += 2
         node, at = self.root(space), 0
         node.used = self._clock
         length = len(key) // self.unit * self.unit
@@ -147,6 +151,9 @@ class RadixTree:
         node.key = node.key[length:]
         node.pages -= upper.pages
         node.parent = upper
+        if self._marks_rest:
+            # A little before the part that matched: of the two the rest goes first.
+            node.used = self._clock - 1
         self._offer(node)
         return upper
 
