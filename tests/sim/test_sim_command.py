@@ -82,6 +82,14 @@ def test_an_engine_that_the_workflow_names(folder: Path) -> None:
     assert ran.stdout == named.stdout
 
 
+def test_explain_counts_and_analyzes_on_it(folder: Path) -> None:
+    address = "sim:h100x2/llama-3.1-8b?reply_tokens=10"
+    ran = command("explain", "w.helix", "-i", "rows.jsonl", "-e", address, "--analyze", cwd=folder)
+    assert ran.returncode == 0, ran.stderr
+    assert "tokens are counted by sim:h100x2/llama-3.1-8b" in " ".join(ran.stdout.split())
+    assert "Measured on sim:h100x2/llama-3.1-8b" in ran.stdout
+
+
 def test_from_python_an_address_is_enough() -> None:
     began = time.monotonic()
     result = helix.loads(TEXT.format(engine="")).run(ROWS, engine="sim:h100/llama-3.1-8b?reply_tokens=4000")

@@ -9,9 +9,9 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Hashable
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
-from helix.executor.engines.base import Capabilities, Engine, Reply, Request
+from helix.executor.engines.base import Capabilities, Engine, Load, Reply, Request, WarmingEngine
 
 _Made = TypeVar("_Made")
 
@@ -49,6 +49,14 @@ class SharedEngine:
         reply = await self.inner.generate(request)
         self.calls.append((request, reply))
         return reply
+
+    async def warm(self, request: Request) -> Reply:
+        """Computes the beginning of prompts; only called where the engine can."""
+        return await cast(WarmingEngine, self.inner).warm(request)
+
+    async def load(self) -> tuple[Load, ...]:
+        """What each rank is doing; only called where the engine can tell."""
+        return await cast(WarmingEngine, self.inner).load()
 
     async def count_tokens(self, request: Request) -> int:
         """The prompt's length in tokens."""
