@@ -80,6 +80,7 @@ class CacheAwareQueue:
         count = max(1, capabilities.ranks)
         each = max(1, -(-place.slots // count))
         self._ranks = [Rank(number, each, capabilities.kv_tokens) for number in range(count)]
+        self._at_once = min(each, capabilities.max_running or each)
         self._key = key
         self._worth = capabilities.pass_tokens or WORTH
         self._warms = place.warm is not None
@@ -169,7 +170,7 @@ class CacheAwareQueue:
                 continue
             target = self._target(ticket)
             more = 0.0 if target is None else self._followers(ticket, target, rank)
-            if more and self._busy(rank):
+            if target is not None and self._busy(rank):
                 return None
             if not rank.fits(ticket, more) and not self._make_room(ticket, rank, more):
                 return None
@@ -189,9 +190,11 @@ class CacheAwareQueue:
             self._hold(row, ticket.node)
 
     def _followers(self, ticket: Ticket, target: Node, rank: Rank) -> float:
-        """The room that the calls want which follow once a beginning is there, as many as may run at once."""
+        """The room that the calls want which follow once a beginning is there: as many as the rank may run besides
+        those that run already.
+        """
         own = ticket.size - sum(len(each.text) for each in target.path())
-        return min(target.users - 1, rank.slots) * (own + ticket.reserve)
+        return max(0, min(target.users - 1, self._at_once - rank.running)) * (own + ticket.reserve)
 
     def _busy(self, rank: Rank) -> bool:
         """Whether the calls that run, and those that follow when what is being computed is there, fill the rank: then
