@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 # Tokens saved that are worth a warm-up, where the engine does not tell what a pass costs it.
 WORTH = 64.0
+# A shorter beginning is computed by each call that has it: many share a word or two by chance.
+SHORTEST = 8.0
 # Tokens of prefill that moving a call to another rank has to save (scheduling, step 13).
 MOVE = 512.0
 # Characters of a token until replies have told.
@@ -38,15 +40,16 @@ BUSY = 0.5
 
 
 class _Row:
-    """A row at work: where its calls go, how many wait or run, the beginning that is held for it, and the prompt that
-    was last.
+    """A row at work: where its calls go, how many wait or run and how many of them run, the beginning that is held for
+    it, and the prompt that was last. `begun` says that its first call has been let go.
     """
 
-    __slots__ = ("calls", "held", "last", "rank")
+    __slots__ = ("begun", "calls", "held", "last", "rank", "running")
 
     def __init__(self, rank: Rank) -> None:
         self.rank = rank
-        self.calls = 0
+        self.calls = self.running = 0
+        self.begun = False
         self.held: Node | None = None
         self.last: Node | None = None
 
@@ -170,7 +173,8 @@ class CacheAwareQueue:
                 continue
             target = self._target(ticket)
             more = 0.0 if target is None else self._followers(ticket, target, rank)
-            if target is not None and self._busy(rank):
+            more += self._owed(ticket, rank)
+            if target is not None and self._busy(ticket, rank, more):
                 return None
             if not rank.fits(ticket, more) and not self._make_room(ticket, rank, more):
                 return None
@@ -186,7 +190,13 @@ class CacheAwareQueue:
         if len(self._ranks) > 1:
             ticket.call.rank = rank.number
         row = self._rows.get(ticket.call.instance)
-        if row is not None and row.rank is rank and ticket.node is not None:
+        if row is None or row.rank is not rank:
+            return
+        if row.begun and not row.running:
+            rank.idle -= 1
+        row.begun = True
+        row.running += 1
+        if ticket.node is not None:
             self._hold(row, ticket.node)
 
     def _followers(self, ticket: Ticket, target: Node, rank: Rank) -> float:
@@ -196,12 +206,17 @@ class CacheAwareQueue:
         own = ticket.size - sum(len(each.text) for each in target.path())
         return max(0, min(target.users - 1, self._at_once - rank.running)) * (own + ticket.reserve)
 
-    def _busy(self, rank: Rank) -> bool:
-        """Whether the calls that run, and those that follow when what is being computed is there, fill the rank: then
-        nothing else is opened yet, so that what was opened is used before it is pushed out.
+    def _owed(self, ticket: Ticket, rank: Rank) -> float:
+        """What rows that have begun will want for their next calls, where another row is about to begin."""
+        row = self._rows.get(ticket.call.instance)
+        return 0.0 if row is None or row.begun else rank.idle * rank.own
+
+    def _busy(self, ticket: Ticket, rank: Rank, more: float) -> bool:
+        """Whether another beginning has to wait for those that are being computed: where the calls that run and those
+        that follow fill the rank, or the cache is half full. What was opened is then used before it is pushed out.
         """
         opening = sum(each.node.users for each in self._warming.values() if each.rank is rank)
-        return opening > 0 and rank.running + opening >= rank.slots
+        return opening > 0 and (rank.running + opening >= rank.slots or not rank.fits(ticket, more, share=0.5))
 
     def _make_room(self, ticket: Ticket, rank: Rank, more: float) -> bool:
         """Lets go of what is held for rows that wait for a tool, the oldest first, where the engine has little to do:
@@ -272,6 +287,8 @@ class CacheAwareQueue:
             if node.users < 2:
                 return None
             fresh += len(node.text)
+            if fresh < SHORTEST * self._per_token:
+                continue
             deeper = path[at + 1] if at + 1 < len(path) else None
             if deeper is not None and deeper.users == node.users:
                 continue
@@ -355,6 +372,9 @@ class CacheAwareQueue:
         row = self._rows.get(ticket.call.instance)
         if row is not None:
             row.calls -= 1
+            if row.rank is rank and row.running:
+                row.running -= 1
+                rank.idle += row.running == 0
 
     def row_began(self, row: object, rank: int) -> None:
         if 0 <= rank < len(self._ranks):
@@ -362,7 +382,11 @@ class CacheAwareQueue:
 
     def row_ended(self, row: object) -> None:
         done = self._rows.pop(row, None)
-        if done is not None and done.held is not None:
+        if done is None:
+            return
+        if done.begun and not done.running:
+            done.rank.idle -= 1
+        if done.held is not None:
             done.rank.cache.unpin(done.held)
 
     def drain(self) -> list[Call]:

@@ -25,6 +25,8 @@ SHRINK, GROW, LEAST = 0.8, 0.05, 0.3
 # Of what a prompt was expected to find, so many tokens may be missing before it counts as lost: the last ones of a
 # beginning depend on what follows them.
 SLACK = 16
+# What calls take is a mean over about so many of the last ones.
+RECENT = 32
 
 
 class Ticket:
@@ -58,6 +60,9 @@ class Rank:
         # What is still to be computed for calls that wait or run here: what placement balances.
         self.load = 0.0
         self.omega = 1.0
+        # Rows that have begun and wait for something else than a call, and what a call takes that nothing else holds.
+        self.idle = 0
+        self.own = 0.0
         self._kv_tokens = kv_tokens
         self._heap: list[tuple[Any, int, Ticket]] = []
         self._serial = 0
@@ -103,19 +108,21 @@ class Rank:
         if self._kv_tokens is not None:
             self.cache.capacity = self._kv_tokens * per_token
 
-    def fits(self, ticket: Ticket, more: float = 0.0) -> bool:
-        """Whether a call fits beside those that run and what open rows hold, with so much `more` that it brings. One
-        that is alone always does.
+    def fits(self, ticket: Ticket, more: float = 0.0, *, share: float = USABLE) -> bool:
+        """Whether a call fits into a share of the cache, beside those that run and what open rows hold, with so much
+        `more` that it brings. One that is alone always does.
         """
         if self.cache.capacity is None or self.running == 0 or ticket.node is None:
             return True
         wanted = self.cache.pinned + self.reserved + self.cache.unpinned(ticket.node) + ticket.reserve + more
-        return wanted <= USABLE * self.omega * self.cache.capacity
+        return wanted <= share * self.omega * self.cache.capacity
 
     def begin(self, ticket: Ticket) -> None:
         """A call is let go."""
         self.running += 1
         self.reserved += ticket.reserve
+        if ticket.node is not None:
+            self.own += (self.cache.unpinned(ticket.node) + ticket.reserve - self.own) / RECENT
         if ticket.node is not None:
             ticket.expected = self.cache.held(ticket.node)
             self.cache.pin(ticket.node)
