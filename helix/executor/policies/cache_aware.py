@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 # Tokens saved that are worth a warm-up, where the engine does not tell what a pass costs it.
 WORTH = 64.0
+# The share of a cache up to which beginnings are computed side by side; beyond it one at a time, in their order.
+EARLY = 0.25
 # A shorter beginning is computed by each call that has it: many share a word or two by chance.
 SHORTEST = 8.0
 # Tokens of prefill that moving a call to another rank has to save (scheduling, step 13).
@@ -213,10 +215,10 @@ class CacheAwareQueue:
 
     def _busy(self, ticket: Ticket, rank: Rank, more: float) -> bool:
         """Whether another beginning has to wait for those that are being computed: where the calls that run and those
-        that follow fill the rank, or the cache is half full. What was opened is then used before it is pushed out.
+        that follow fill the rank, or much of the cache. What was opened is then used before it is pushed out.
         """
         opening = sum(each.node.users for each in self._warming.values() if each.rank is rank)
-        return opening > 0 and (rank.running + opening >= rank.slots or not rank.fits(ticket, more, share=0.5))
+        return opening > 0 and (rank.running + opening >= rank.slots or not rank.fits(ticket, more, share=EARLY))
 
     def _make_room(self, ticket: Ticket, rank: Rank, more: float) -> bool:
         """Lets go of what is held for rows that wait for a tool, the oldest first, where the engine has little to do:
