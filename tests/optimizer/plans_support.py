@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from compared import PATIENCE, Tools
+from compared import PATIENCE, Tools, shop
 
 from helix.executor.engines.scripted import ScriptedEngine
 from helix.executor.run import Run
@@ -51,7 +51,7 @@ def asked_of(plan: LogicalPlan, rows: Sequence[Mapping[str, Any]]) -> tuple[list
         sink = MemorySink(tuple((name, value.type) for name, value in plan.sink.columns))
         run = Run(
             plan, source, sink, RunSettings(concurrency=2),
-            open_engine=lambda address: engine, callables=tools.callables,
+            open_engine=lambda address: engine, callables=tools.callables, folder=shop(),
         )  # fmt: skip
         try:
             source.scan()
