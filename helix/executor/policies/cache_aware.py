@@ -263,7 +263,9 @@ class CacheAwareQueue:
             return False
         self._leave(ticket, owner)
         row = self._rows.get(ticket.call.instance)
-        if row is not None and row.held is None:
+        if row is not None and row.held is None and not row.running:
+            owner.idle -= row.begun
+            thief.idle += row.begun
             row.rank = thief
         self._enter(ticket, thief, text)
         thief.push(ticket)
