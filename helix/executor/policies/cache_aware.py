@@ -35,6 +35,8 @@ REPLY = 256
 # So many warm-ups in a row may fail before no more are made.
 FAILURES = 3
 _ENOUGH = 30
+# While many replies are decoded, half of each is there in the mean.
+HALF = 0.5
 # How prompts go on behind a beginning decides its last tokens: so many characters of so many prompts are looked at.
 FOLLOWS, MOST_FOLLOWS = 24, 2
 # The share of the slots below which an engine has too little to do.
@@ -142,13 +144,14 @@ class CacheAwareQueue:
         return min(self._ranks, key=lambda each: (cost(each), each.number))
 
     def _reply_length(self, call: Call) -> float:
-        """The tokens that a reply is expected to take: the mean of its step, with a margin, else what it may take."""
+        """The tokens that a reply is expected to hold while it is decoded: half of what those of its step take in the
+        mean, else of what it may take.
+        """
         known = self._replies.get(call.step.partition("[")[0])
         most = None if call.request is None else call.request.max_tokens
         if known is None or known.count < _ENOUGH:
-            return float(min(most or REPLY, REPLY))
-        mean = 1.25 * known.total / known.count
-        return mean if most is None else min(mean, most)
+            return HALF * min(most or REPLY, REPLY)
+        return HALF * known.total / known.count
 
     # --- calls out ---
 
@@ -203,10 +206,10 @@ class CacheAwareQueue:
 
     def _followers(self, ticket: Ticket, target: Node, rank: Rank) -> float:
         """The room that the calls want which follow once a beginning is there: as many as the rank may run besides
-        those that run already.
+        those that run already. Half of it: they do not all begin before the first ones end.
         """
         own = ticket.size - sum(len(each.text) for each in target.path())
-        return max(0, min(target.users - 1, self._at_once - rank.running)) * (own + ticket.reserve)
+        return HALF * max(0, min(target.users - 1, self._at_once - rank.running)) * (own + ticket.reserve)
 
     def _owed(self, ticket: Ticket, rank: Rank) -> float:
         """What rows that have begun will want for their next calls, where another row is about to begin."""
