@@ -177,6 +177,10 @@ class CacheAwareQueue:
                 warming.held.append(rank.pop())
                 continue
             target = self._target(ticket)
+            ahead = None if target is None else _ahead_of(ticket)
+            if ahead is not None:
+                ahead.held.append(rank.pop())
+                continue
             more = 0.0 if target is None else self._followers(ticket, target, rank)
             more += self._owed(ticket, rank)
             if target is not None and self._busy(ticket, rank, more):
@@ -191,6 +195,7 @@ class CacheAwareQueue:
         return None
 
     def _begin(self, ticket: Ticket, rank: Rank) -> None:
+        ticket.queued = rank.running >= self._at_once
         rank.begin(ticket)
         if len(self._ranks) > 1:
             ticket.call.rank = rank.number
@@ -375,6 +380,8 @@ class CacheAwareQueue:
 
     def _end(self, ticket: Ticket, rank: Rank) -> None:
         rank.end(ticket)
+        for each in ticket.held:
+            rank.push(each)
         self._leave(ticket, rank)
         row = self._rows.get(ticket.call.instance)
         if row is not None:
@@ -416,6 +423,18 @@ def _follows(node: Node) -> tuple[str, ...]:
     if ends or any(ROLE in text or TEXT in text for text in known):
         return ()
     return tuple(known) if len(known) <= MOST_FOLLOWS else (*known[: MOST_FOLLOWS - 1], known[-1])
+
+
+def _ahead_of(ticket: Ticket) -> Ticket | None:
+    """The call that is to compute the next part of a prompt, where it still waits in the engine: a warm-up would only
+    wait beside it, and be computed with it.
+    """
+    if ticket.node is None:
+        return None
+    for node in ticket.node.path():
+        if not node.sure:
+            return node.computing if isinstance(node.computing, Ticket) and node.computing.queued else None
+    return None
 
 
 def _warming_of(ticket: Ticket) -> _Warming | None:

@@ -33,10 +33,11 @@ class Ticket:
     """A call in a rank's line. `node` is the end of its prompt in the rank's tree (None: it shares nothing).
 
     `size` is the length of its prompt, `expected` what of it was in the cache when it was let go, `reserve` what its
-    reply is expected to take, `load` what it adds to the work of the rank.
+    reply is expected to take, `load` what it adds to the work of the rank. `queued` says that the engine had as many
+    calls as it runs when it was let go, `held` are calls that wait for its end.
     """
 
-    __slots__ = ("call", "expected", "key", "load", "node", "reserve", "size")
+    __slots__ = ("call", "expected", "held", "key", "load", "node", "queued", "reserve", "size")
 
     def __init__(self, call: Call, key: Any, size: int) -> None:
         self.call = call
@@ -46,6 +47,8 @@ class Ticket:
         self.expected = 0
         self.reserve = 0.0
         self.load = 0.0
+        self.queued = False
+        self.held: list[Ticket] = []
 
 
 class Rank:
