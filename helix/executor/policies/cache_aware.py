@@ -170,7 +170,7 @@ class CacheAwareQueue:
             if not ticket.call.wanted():
                 rank.pop()
                 # Taken like one that is made, so that both end alike.
-                rank.begin(ticket)
+                self._begin(ticket, rank)
                 return ticket.call
             warming = _warming_of(ticket)
             if warming is not None:
