@@ -7,6 +7,7 @@ has closed the request's connection.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -132,6 +133,25 @@ class RestartableEngine(Engine, Protocol):
         """Looks whether it answers again. Raises EngineError where not, a fatal one where it now serves another model
         than when it was opened.
         """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hint:
+    """In how many steps of a workflow some call begins so next: with these messages, the last perhaps only in part."""
+
+    messages: tuple[Message, ...]
+    steps: int
+    model: str | None = None
+
+
+class HintedEngine(Engine, Protocol):
+    """An engine whose cache can be told what is used next. No real one can; the simulated one stands in for them."""
+
+    def take_hints(self) -> None:
+        """Has the cache evict what is used again last; right after `open`."""
+
+    def hint(self, hints: Iterable[Hint]) -> None:
+        """Tells when beginnings of prompts are used next. Takes the place of the hints before."""
 
 
 class WarmingEngine(Engine, Protocol):

@@ -7,12 +7,14 @@ that it simulates. `close` ends a simulation: what it came to stays readable, an
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from hashlib import blake2b
 
 from helix.errors import EngineError
-from helix.executor.engines.base import Capabilities, FinishReason, Load, Reply, Request
+from helix.executor.engines.base import Capabilities, FinishReason, Hint, Load, Reply, Request
 from helix.executor.engines.failures import status_error
 from helix.executor.engines.sim.call import SimCall
+from helix.executor.engines.sim.eviction import steps
 from helix.executor.engines.sim.log import EventLog, Figures
 from helix.executor.engines.sim.loop import VirtualLoop
 from helix.executor.engines.sim.prompts import WIDTH, beginning_text, prompt_text
@@ -152,6 +154,17 @@ class SimEngine:
             )
             for worker in self.workers
         )
+
+    def take_hints(self) -> None:
+        """Has the caches evict what is used again last, as hints tell it; right after `open`."""
+        for worker in self.workers:
+            worker.pool.tree.evict_by(steps)
+
+    def hint(self, hints: Iterable[Hint]) -> None:
+        """Tells in how many steps beginnings of prompts are used next. Takes the place of the hints before."""
+        told = [(beginning_text(each.messages), each.model or self._model, each.steps) for each in hints]
+        for worker in self.workers:
+            worker.pool.tree.hint(told)
 
     async def count_tokens(self, request: Request) -> int:
         """The prompt's tokens, its headers included."""

@@ -1,4 +1,6 @@
-"""Which leaf of a radix tree goes first: SGLang's eviction policies, each as the key that is evicted smallest first."""
+"""Which leaf of a radix tree goes first, as the key that is evicted smallest first: SGLang's eviction policies, and one
+that clients give hints to.
+"""
 
 from __future__ import annotations
 
@@ -50,8 +52,13 @@ def priority(node: Node) -> Key:
     return node.priority, node.used
 
 
+def steps(node: Node) -> Key:
+    """Most steps until its next use, as a client's hints have it (KVFlow, arXiv 2507.07400), then least recently used."""
+    return -node.steps, node.used
+
+
 EVICTION: dict[str, Callable[[Node], Key]] = {
-    each.__name__: each for each in (lru, lfu, fifo, mru, filo, slru, priority)
+    each.__name__: each for each in (lru, lfu, fifo, mru, filo, slru, priority, steps)
 }
 
 

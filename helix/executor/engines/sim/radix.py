@@ -8,19 +8,21 @@ evicted whole, and a node's priority is the highest that ever came by.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from helix.executor.engines.sim.eviction import Key, lru
 
 _COMPACT = 256
+# Steps until the next use of what no hint tells of.
+NEVER = 1 << 30
 
 
 class Node:
     """Pages between its parent and here. `locks` counts running requests at it or below, `used` and `made` are times of
-    the tree's own clock.
+    the tree's own clock, `steps` are those until its next use as hints have it.
     """
 
-    __slots__ = ("children", "hits", "key", "locks", "made", "pages", "parent", "priority", "used")
+    __slots__ = ("children", "hits", "key", "locks", "made", "pages", "parent", "priority", "steps", "used")
 
     def __init__(self, key: str, pages: int, parent: Node | None, made: int, priority: int) -> None:
         self.key = key
@@ -31,6 +33,7 @@ class Node:
         self.hits = 0
         self.used = self.made = made
         self.priority = priority
+        self.steps = NEVER
 
 
 class RadixTree:
@@ -56,6 +59,8 @@ class RadixTree:
         self._heap: list[tuple[Key, int, Node]] = []
         self._serial = 0
         self._leaves = 0
+        self._hints: list[tuple[str, str, int]] = []
+        self._hinted: list[Node] = []
 
     @property
     def evictable(self) -> int:
@@ -120,6 +125,9 @@ class RadixTree:
             pages = length // self.unit - found
             made = Node(key[at:length], pages, node, self._clock, priority)
             made.hits = 1
+            if self._hints and (steps := self._hinted_steps(key, space, at)) < NEVER:
+                made.steps = steps
+                self._hinted.append(made)
             node.children[key[at : at + self.unit]] = made
             self.size += pages
             node = made
@@ -145,7 +153,9 @@ class RadixTree:
         parent = node.parent
         assert parent is not None
         upper = Node(node.key[:length], length // self.unit, parent, self._clock, node.priority)
-        upper.locks, upper.hits = node.locks, node.hits
+        upper.locks, upper.hits, upper.steps = node.locks, node.hits, node.steps
+        if upper.steps < NEVER:
+            self._hinted.append(upper)
         upper.children[node.key[length : length + self.unit]] = node
         parent.children[node.key[: self.unit]] = upper
         node.key = node.key[length:]
@@ -174,6 +184,43 @@ class RadixTree:
             at += len(child.key)
             node = child
         return at // self.unit
+
+    # --- hints ---
+
+    def evict_by(self, key: Callable[[Node], Key]) -> None:
+        """Chooses by another policy from now on which leaf goes first; while the tree is empty."""
+        assert not self.size, "the leaves are in the order of another policy"
+        self._policy = key
+
+    def hint(self, hints: Iterable[tuple[str, str, int]]) -> None:
+        """Tells in how many steps beginnings are used next, each as key, namespace and steps; of what lies on several
+        of them the fewest count. Takes the place of the hints before.
+        """
+        self._hints = list(hints)
+        touched = dict.fromkeys(self._hinted)
+        for node in touched:
+            node.steps = NEVER
+        self._hinted = []
+        for key, space, steps in self._hints:
+            node, at = self.root(space), 0
+            while at < len(key):
+                child = node.children.get(key[at : at + self.unit])
+                if child is None or not child.key.startswith(key[at : at + len(child.key)]):
+                    break
+                child.steps = min(child.steps, steps)
+                touched[child] = None
+                self._hinted.append(child)
+                at += len(child.key)
+                node = child
+        for node in touched:
+            self._offer(node)
+
+    def _hinted_steps(self, text: str, space: str, at: int) -> int:
+        """The steps until the next use of the page of a text that begins at a place."""
+        page = text[: at + self.unit]
+        return min(
+            (steps for key, where, steps in self._hints if where == space and key.startswith(page)), default=NEVER
+        )
 
     # --- locks ---
 
