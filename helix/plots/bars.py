@@ -61,7 +61,8 @@ def bars(
             said = f"{group}, {one.name}: {_said(place.y.tick(value), place.y.unit_name)}"
             body.append(
                 f'<rect class="fill {colour(number)}" x="{px(x0)}" y="{px(min(top, bottom))}" '
-                f'width="{px(max(1.0, each_wide - 1))}" height="{px(abs(bottom - top))}"><title>{text(said)}</title></rect>'
+                f'width="{px(max(1.0, each_wide - 1))}" height="{px(abs(bottom - top))}">'
+                f"<title>{text(said)}</title></rect>"
             )
             low = one.low[at] if one.low else None
             high = one.high[at] if one.high else None
