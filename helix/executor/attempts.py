@@ -228,7 +228,11 @@ class ToolCaller:
     """Makes the calls of one tool step: one attempt, since a tool that raised may have acted."""
 
     def __init__(
-        self, run: Callable[[list[Any]], Awaitable[str]], limits: Limits, report: StepReport, timeout: float | None
+        self,
+        run: Callable[[list[Any], Call], Awaitable[str]],
+        limits: Limits,
+        report: StepReport,
+        timeout: float | None,
     ) -> None:
         self._run = run
         self._limits = limits
@@ -251,7 +255,7 @@ class ToolCaller:
             if call.record is not None:
                 call.record.attempt()
             made = 1
-            text = await self._limits.timed(self._run(args), self._timeout, "result")
+            text = await self._limits.timed(self._run(args, call), self._timeout, "result")
             self._report.done += 1
             return Outcome(text)
         except ExecutionError as error:

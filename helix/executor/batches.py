@@ -28,7 +28,7 @@ class BatchCaller(ToolCaller):
 
     def __init__(
         self,
-        run: Callable[[list[Any]], Awaitable[str]],
+        run: Callable[[list[Any], Call], Awaitable[str]],
         many: Many,
         limits: Limits,
         report: StepReport,

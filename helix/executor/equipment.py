@@ -25,7 +25,8 @@ from helix.executor.prompts import Prompt
 from helix.executor.settings import RunSettings
 from helix.executor.steps import GenerateStep, InvokeStep, Shortener
 from helix.executor.store.keys import Asking
-from helix.executor.tools import RunTool, Threads, open_tool
+from helix.executor.tool_calls import ToolCalls
+from helix.executor.tools import Threads, open_tool
 from helix.logical import Fetch, Generate, Invoke, LogicalPlan, Node, Render, Tool, every_node
 from helix.physical import PhysicalPlan
 from helix.prefixes import static_prefix
@@ -83,7 +84,7 @@ class Equipment:
         # By the engine's own name: two addresses that lead to one server share its pauses and its lane.
         self._pauses: dict[str, Pause] = {}
         self._outages: dict[str, Outage] = {}
-        self._tools: dict[Tool, RunTool] = {}
+        self.tool_calls = ToolCalls()
         self._gates: dict[tuple[str, str | None, str], Gate] = {}
         self._threads = Threads()
         self._policy = choose_policy(settings.policy)
@@ -101,13 +102,16 @@ class Equipment:
                 self._report.steps.setdefault(static_name(node.step), StepReport())
             if isinstance(node, Generate) and node.model.engine not in self._engines:
                 await self._open(node.model.engine)
-            elif isinstance(node, Invoke) and node.tool not in self._tools:
-                made = open_tool(node.tool, self._callables, self._folder, self._threads)
-                self._tools[node.tool] = made
+            elif isinstance(node, Invoke):
+                self._open_tool(node.tool)
         for engine in self._engines.values():
             if isinstance(engine, ScriptedEngine):
                 engine.look_for(plan.steps)
         self._lay_lanes()
+
+    def _open_tool(self, tool: Tool) -> None:
+        if tool not in self.tool_calls:
+            self.tool_calls.add(tool, open_tool(tool, self._callables, self._folder, self._threads))
 
     async def _open(self, address: str | None) -> None:
         engine = self._open_engine(address)
@@ -179,8 +183,7 @@ class Equipment:
 
     async def close(self) -> None:
         """Closes engines and tools; safe to call at any time."""
-        for tool in self._tools.values():
-            tool.close()
+        self.tool_calls.close()
         self._threads.close()
         engines = {id(engine): engine for engine in self._engines.values()}
         self._engines = {}
@@ -241,8 +244,8 @@ class Equipment:
     def _invoke(self, node: Invoke, index: int, place: Place, slots: Mapping[str, int]) -> Operator:
         report = self._report.steps[static_name(node.step)]
         tool = node.tool
-        run, timeout = self._tools[tool], tool.timeout or self._settings.call_timeout
-        many = getattr(run, "many", None)
+        run, timeout = self.tool_calls.runner(tool), tool.timeout or self._settings.call_timeout
+        many = getattr(self.tool_calls.opened(tool), "many", None)
         caller = ToolCaller(run, self._limits, report, timeout)
         if many is not None and tool.batch is not None and self._settings.merge:
             caller = BatchCaller(run, many, self._limits, report, timeout, size=tool.batch)

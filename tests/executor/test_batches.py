@@ -40,7 +40,7 @@ class Desk:
     def _stop(self, reason: str, **how: Any) -> None:
         self.limits.halt(reason, how.get("kind", "not_started"))
 
-    async def _one(self, args: list[Any]) -> str:
+    async def _one(self, args: list[Any], call: Call) -> str:
         self.asked.append(args[0])
         if self.hold is not None:
             await self.hold.wait()

@@ -1,0 +1,173 @@
+"""The one place through which every real call of a tool goes, of steps and of agents alike.
+
+A step or an agent decides that a tool is to be called; merging, the journal, lanes, budgets and time limits are the
+dispatcher's and the caller's. What is left, the call itself, comes here. So whoever has to know of real calls, or may
+have a result ready before one is made, stands here: `around` may answer a call from a guess, and learns when a call
+that acts begins and ends; `watchers` hear of each decision of a model and of each result that came of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from helix.errors import ToolError
+from helix.executor.tools import RunTool
+from helix.services import Tool
+
+if TYPE_CHECKING:
+    from helix.executor.calls import Call
+
+Source = Literal["made", "merged", "fetched"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCall:
+    """A call of a tool. `args` are by name, defaults filled in.
+
+    `row` is the input row that it is for, `step` the step with the positions of lists. `session` is what goes on by
+    itself: one agent in one row, or the steps of a row. `turn` is the decision of an agent that asked for it (from 0;
+    None: a step of the workflow), `position` its place among the calls of that decision.
+    """
+
+    tool: Tool
+    args: dict[str, Any]
+    row: int
+    step: str
+    session: str
+    turn: int | None = None
+    position: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolResult:
+    """How a call of a tool ended: its result as JSON text, or an error (`kind` as in `_error`).
+
+    `source` says whether the call was made, an equal one was, or its result was known from before the run. `began` and
+    `ended` are seconds of the run's clock; None for a call that was not made.
+    """
+
+    text: str | None = None
+    error: str | None = None
+    kind: str = ""
+    source: Source = "made"
+    began: float | None = None
+    ended: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """A turn of an agent: what it was told since the one before, what it said, and the calls that it asks for.
+
+    No calls: it answers. `told` are the texts of messages that are new to it, results of tools left out. Times as in
+    `ToolResult`.
+    """
+
+    session: str
+    row: int
+    step: str
+    turn: int
+    told: tuple[str, ...]
+    text: str
+    calls: tuple[ToolCall, ...]
+    source: Source = "made"
+    began: float | None = None
+    ended: float | None = None
+
+
+# Makes a call for good; raises what the tool raises.
+Make = Callable[[], Awaitable[str]]
+
+
+class Around(Protocol):
+    """Stands around each real call of a tool: gives its result, from a guess or by awaiting `make`."""
+
+    async def __call__(self, call: ToolCall, make: Make) -> str: ...
+
+
+class Watcher(Protocol):
+    """Hears of decisions and results, on the loop's thread. It must neither raise nor wait."""
+
+    def decided(self, decision: Decision) -> None:
+        """A model has decided: its calls are about to be made, or it has answered."""
+
+    def returned(self, call: ToolCall, result: ToolResult) -> None:
+        """A call has ended, whether it was made or its result was there."""
+
+    def closed(self, session: str) -> None:
+        """No call of a session will come any more."""
+
+
+class ToolCalls:
+    """The tools of a run, and all calls of them."""
+
+    def __init__(self) -> None:
+        self._tools: dict[Tool, RunTool] = {}
+        self.around: Around | None = None
+        self.watchers: list[Watcher] = []
+
+    def __contains__(self, tool: Tool) -> bool:
+        return tool in self._tools
+
+    def add(self, tool: Tool, run: RunTool) -> None:
+        """Takes a tool that is ready to be called."""
+        self._tools[tool] = run
+
+    def opened(self, tool: Tool) -> RunTool:
+        """The tool itself. Raises KeyError for one that is not open."""
+        return self._tools[tool]
+
+    async def call(self, call: ToolCall) -> str:
+        """Makes a call; its result as JSON text. Raises ToolError, and whatever else goes wrong in a tool."""
+        run = self._tools[call.tool]
+        args = [call.args[param.name] for param in call.tool.params]
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        try:
+            if self.around is None:
+                text = await run(args)
+            else:
+                text = await self.around(call, lambda: run(args))
+        except Exception as error:
+            kind = getattr(error, "kind", "tool")
+            message = error.message if isinstance(error, ToolError) else f"{type(error).__name__}: {error}"
+            self.returned(call, ToolResult(error=message, kind=kind, began=began, ended=loop.time()))
+            raise
+        self.returned(call, ToolResult(text=text, began=began, ended=loop.time()))
+        return text
+
+    def runner(self, tool: Tool) -> Callable[[list[Any], Call], Awaitable[str]]:
+        """What makes the calls of a workflow's step, from its arguments in their order."""
+        names = [param.name for param in tool.params]
+
+        async def run(args: list[Any], call: Call) -> str:
+            return await self.call(of_step(tool, dict(zip(names, args, strict=True)), call))
+
+        return run
+
+    def decided(self, decision: Decision) -> None:
+        """Tells the watchers of a decision."""
+        for watcher in self.watchers:
+            watcher.decided(decision)
+
+    def returned(self, call: ToolCall, result: ToolResult) -> None:
+        """Tells the watchers of a result."""
+        for watcher in self.watchers:
+            watcher.returned(call, result)
+
+    def closed(self, session: str) -> None:
+        """Tells the watchers that a session is over."""
+        for watcher in self.watchers:
+            watcher.closed(session)
+
+    def close(self) -> None:
+        """Closes the tools; safe to call twice."""
+        for run in self._tools.values():
+            run.close()
+
+
+def of_step(tool: Tool, args: dict[str, Any], call: Call) -> ToolCall:
+    """A call that a step of the workflow makes."""
+    return ToolCall(tool=tool, args=args, row=call.row, step=call.step, session=f"{call.row}")
