@@ -53,7 +53,7 @@ def priority(node: Node) -> Key:
 
 
 def steps(node: Node) -> Key:
-    """Most steps until its next use, as a client's hints have it (KVFlow, arXiv 2507.07400), then least recently used."""
+    """Most steps until its next use by a client's hints (KVFlow, arXiv 2507.07400), then least recently used."""
     return -node.steps, node.used
 
 

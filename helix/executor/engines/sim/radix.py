@@ -164,6 +164,8 @@ class RadixTree:
         if self._marks_rest:
             # A little before the part that matched: of the two the rest goes first.
             node.used = self._clock - 1
+        if upper.steps < NEVER:
+            node.steps = self._steps_below(upper, node)
         self._offer(node)
         return upper
 
@@ -221,6 +223,17 @@ class RadixTree:
         return min(
             (steps for key, where, steps in self._hints if where == space and key.startswith(page)), default=NEVER
         )
+
+    def _steps_below(self, upper: Node, node: Node) -> int:
+        """The steps until the next use of a node that was split off below another."""
+        parts = [node.key[: self.unit]]
+        each = upper
+        while each.parent is not None:
+            parts.append(each.key)
+            each = each.parent
+        space = next(name for name, root in self._roots.items() if root is each)
+        text = "".join(reversed(parts))
+        return self._hinted_steps(text, space, len(text) - self.unit)
 
     # --- locks ---
 
