@@ -22,6 +22,7 @@ from helix.executor.engines.sim.replies import Responder, reply_to
 from helix.executor.engines.sim.router import Router
 from helix.executor.engines.sim.settings import SimSettings
 from helix.executor.engines.sim.timeline import ABORT, ARRIVAL, SECOND, Timeline
+from helix.executor.engines.sim.watch import Watcher
 from helix.executor.engines.sim.worker import TOGETHER, Worker
 from helix.simulation.cost import CostModel
 
@@ -44,6 +45,7 @@ class SimEngine:
         answer: Responder | None = None,
         keep_events: bool = False,
         together: int = TOGETHER,
+        watcher: Watcher | None = None,
     ) -> None:
         self.settings = settings
         self.cost = cost
@@ -52,6 +54,7 @@ class SimEngine:
         self._answer = answer
         self._keep_events = keep_events
         self._together = together
+        self._watcher = watcher
         self.log = EventLog(keep=keep_events)
         self.workers: tuple[Worker, ...] = ()
         self._timeline: Timeline | None = None
@@ -87,7 +90,16 @@ class SimEngine:
         self._timeline = timeline = Timeline(asyncio.get_running_loop(), self._broke)
         self.log = EventLog(keep=self._keep_events)
         self.workers = tuple(
-            Worker(number, settings, self.cost, timeline, self.log, WIDTH, together=self._together)
+            Worker(
+                number,
+                settings,
+                self.cost,
+                timeline,
+                self.log,
+                WIDTH,
+                together=self._together,
+                watcher=self._watcher,
+            )
             for number in range(settings.ranks)
         )
         self._router = Router(settings.router, self.workers)

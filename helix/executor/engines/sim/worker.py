@@ -17,6 +17,7 @@ from helix.executor.engines.sim.order import ordered, rank_of
 from helix.executor.engines.sim.pool import Pool
 from helix.executor.engines.sim.settings import SimSettings
 from helix.executor.engines.sim.timeline import STEP_END, STEP_START, Timeline
+from helix.executor.engines.sim.watch import Watcher
 from helix.simulation.cost import CostModel
 
 # Passes of decoding that are looked ahead at most.
@@ -37,6 +38,7 @@ class Worker:
         width: int,
         *,
         together: int = TOGETHER,
+        watcher: Watcher | None = None,
     ) -> None:
         self.number = number
         self.settings = settings
@@ -49,6 +51,7 @@ class Worker:
         self._timeline = timeline
         self._log = log
         self._together = together
+        self._watcher = watcher
         self._dice = Random(f"{settings.seed} order {number}")
         self._ratio = settings.ratio
         self._decay = (settings.ratio - settings.least_ratio) / settings.ratio_steps
@@ -158,6 +161,8 @@ class Worker:
             part = admission.parts[-1]
             if call.cached is None:
                 call.admitted, call.cached = now, part.before
+                if self._watcher is not None:
+                    self._watcher.admitted(self, call, now)
             if not part.last:
                 break
         if taken:
@@ -280,6 +285,8 @@ class Worker:
         if self._chunked is not None and self._chunked.aborted:
             self._leave(self._chunked, now)
             self._chunked = None
+        if self._watcher is not None:
+            self._watcher.passed(self, self._started, now, prefill=bool(parts))
         ended = [call for call in self.running if call.done >= call.target or call.aborted]
         if ended:
             self.running = [call for call in self.running if call.done < call.target and not call.aborted]
