@@ -10,6 +10,7 @@ from helix.schema import Column
 from helix.types import Type
 
 Effects = Literal["pure", "read", "idempotent_write", "write", "destructive", "unknown"]
+Origin = Literal["python", "sql", "http", "mcp"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,17 +33,31 @@ class Model:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
-    """A tool as the plan knows it. `cost` and `timeout` in seconds; `query` is the fixed statement of a SQL tool.
+    """A tool as the plan knows it. `cost` and `timeout` are in seconds, `fee` is money for a call.
 
-    `freshness` says how long a result holds, `NOT_FRESH` that equal calls may give different ones at any time.
-    `version` stands for the source of a Python function. `batch` is how many waiting calls one query may answer, where
-    the query is a lookup by one key.
+    `target` is `module:function`, a database, `METHOD url`, or `server:tool` of an MCP server. `query` is the fixed
+    statement of a SQL tool, `headers` are those of an HTTP tool, `name: value` with `${NAME}` for what the environment
+    holds, `hosts` the hosts beside its own that redirects may lead to.
+
+    `freshness` says how long a result holds: a duration, `NOT_FRESH` where equal calls may give different ones at any
+    time, `UNTIL_WRITE` where it holds until a call writes a state domain that the tool reads; None: for what is being
+    done with it. `reads` and `writes` are the state domains, names with dots, `a` standing for all `a.b`; None where
+    that is not declared, so that any state counts.
+
+    `lane` is whose places its calls take, `concurrency` how many of the lane's calls are made at once, `rate_group`
+    whose rate limit they count for. `cancellable` says that a call given up stops working, `open_world` that its
+    arguments leave for a world nobody here controls, `speculate` whether it may be called on a guess; None leaves that
+    to its effects, which is no for an open world. `hinted` leaves its effects to what a trusted server says.
+
+    `version` stands for the source of a Python function. `max_rows` and `max_bytes` bound a result. `batch` is how many
+    waiting calls one query may answer, where the query is a lookup by one key.
     """
 
     NOT_FRESH: ClassVar[str] = "0"
+    UNTIL_WRITE: ClassVar[str] = "until_write"
 
     name: str
-    origin: Literal["python", "sql"]
+    origin: Origin
     target: str
     params: tuple[Column, ...]
     returns: Type
@@ -55,6 +70,31 @@ class Tool:
     query: str | None = None
     max_rows: int | None = None
     batch: int | None = None
+    description: str | None = None
+    reads: tuple[str, ...] | None = None
+    writes: tuple[str, ...] | None = None
+    concurrency: int | None = None
+    rate_group: str | None = None
+    fee: float | None = None
+    cancellable: bool = False
+    open_world: bool = False
+    speculate: bool | None = None
+    hinted: bool = False
+    max_bytes: int | None = None
+    headers: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+
+    @property
+    def is_sqlite(self) -> bool:
+        """Whether it reads a SQLite database, the one whose statements are known in full."""
+        return self.origin == "sql" and self.target.startswith("sqlite:")
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether what it runs is known before the run: not a statement that a row or a model writes, which may ask for
+        the time or for chance.
+        """
+        return self.origin != "sql" or self.query is not None or self.freshness is not None
 
     @property
     def holds(self) -> float | None:
@@ -65,3 +105,10 @@ class Tool:
     def deterministic(self) -> bool:
         """Whether equal calls may share one result: the tool only reads, and what it read does not change meanwhile."""
         return self.effects in ("pure", "read") and self.freshness != self.NOT_FRESH
+
+    @property
+    def may_be_guessed(self) -> bool:
+        """Whether it may be called before anybody asked for it, as far as declared: it only reads, the result does not
+        age at once, and arguments leave for an open world only where `speculate` says that they may.
+        """
+        return self.deterministic and (self.speculate is True or (self.speculate is None and not self.open_world))

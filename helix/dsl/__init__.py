@@ -27,7 +27,7 @@ from helix.dsl.operators import (
 from helix.dsl.program import Workflow, workflow
 from helix.dsl.prompts import Model, assistant, history, llm, model, system, truncate, unordered, user
 from helix.dsl.tables import Output, desc, group_by, keep, let, limit, output, sort, spread, step
-from helix.dsl.tools import Function, Tool, function, sql_tool, tool
+from helix.dsl.tools import Function, Tool, function, http_tool, mcp_tool, sql_tool, tool
 from helix.dsl.values import Names, Value
 
 __all__ = [
@@ -48,6 +48,7 @@ __all__ = [
     "function",
     "group_by",
     "history",
+    "http_tool",
     "in_",
     "join",
     "keep",
@@ -58,6 +59,7 @@ __all__ = [
     "llm",
     "lower",
     "map",
+    "mcp_tool",
     "model",
     "not_",
     "not_in",

@@ -52,7 +52,10 @@ def parameters(function: Callable[..., Any], what: str, names: KnownNames) -> tu
 
 
 class Tool:
-    """A Python function or SQL database that steps call. Outside a workflow it is the plain function."""
+    """A tool that steps call: a Python function, a database, an HTTP address, a tool of an MCP server.
+
+    Outside a workflow a Python function is the plain function.
+    """
 
     def __init__(
         self,
@@ -75,7 +78,7 @@ class Tool:
         self._function = function
         self._span = span
         self._python = python
-        self._traits = tuple(_trait(trait, value) for trait, value in traits.items())
+        self._traits = tuple(option for trait, value in traits.items() for option in _trait(trait, value))
         if function is not None:
             update_wrapper(self, inspect.unwrap(function))
 
@@ -83,7 +86,8 @@ class Tool:
         trace = tracing()
         if trace is None:
             if self._function is None:
-                raise problem(f"SQL tool `{self.name}` is called only inside a function marked `@hx.workflow`")
+                kind = self._origin.upper()
+                raise problem(f"{kind} tool `{self.name}` is called only inside a function marked `@hx.workflow`")
             return self.__wrapped__(*args, **kwargs)
         hint = assigned_name()
         return trace.step(
@@ -94,7 +98,7 @@ class Tool:
 
     @property
     def json_function(self) -> Callable[..., Any] | None:
-        """The function over JSON values, as a run calls it; None for a SQL tool."""
+        """The function over JSON values, as a run calls it; None for a tool that is no Python function."""
         return self._function
 
     def _declared(self, trace: Trace) -> str:
@@ -200,26 +204,59 @@ def function(function: Callable[..., Any] | None = None, *, name: str | None = N
 def sql_tool(
     name: str, source: str, params: dict[str, Any] | None = None, *, returns: Any = None, **traits: Any
 ) -> Tool:
-    """Declares a SQL tool over `sqlite:file`, relative to the workflow's folder; it is run read-only.
+    """Declares a SQL tool over `sqlite:file` or `duckdb:file`, relative to the workflow's folder, or a database URL.
+
+    A URL is SQLAlchemy's, `postgresql+psycopg://reader:${SHOP_PASSWORD}@db/shop`. The tool is run read-only.
 
     `params` are its parameters with their types. With none it has one, `query: str`, the statement to run; otherwise
     the trait `query="SELECT ... WHERE id = :id"` is the statement. `returns` is a list of records (left out: a table).
     """
+    kinds = {"query": str} if params is None else params
+    return _declared("sql", name, source, kinds, TABLE if returns is None else returns, traits)
+
+
+def http_tool(
+    name: str, target: str, params: dict[str, Any] | None = None, *, returns: Any = None, **traits: Any
+) -> Tool:
+    """Declares an HTTP tool: `hx.http_tool("weather", "GET https://api.example.org/{city}", {"city": str})`.
+
+    The address shows parameters as `{name}`. Those that it does not show go into the query, or for POST, PUT and PATCH
+    into a JSON body. The trait `header="Authorization: Bearer ${TOKEN}"`, or a list of such texts, sends headers;
+    `${NAME}` is taken from the environment. `returns` is what the JSON of the reply has to be (str: its text; left out:
+    any JSON).
+    """
+    return _declared("http", name, target, params or {}, JSON if returns is None else returns, traits)
+
+
+def mcp_tool(
+    name: str, target: str, params: dict[str, Any] | None = None, *, returns: Any = None, **traits: Any
+) -> Tool:
+    """Declares a tool of an MCP server, `hx.mcp_tool("search", "docs:search_pages", {"query": str})`.
+
+    `target` is `server:tool`: a server that `mcp.json` beside the workflow names, and a tool as that server calls it.
+    `helix tools --server docs` prints what a server offers. `returns` is the type of the result (left out: any JSON).
+    """
+    return _declared("mcp", name, target, params or {}, JSON if returns is None else returns, traits)
+
+
+def _declared(
+    origin: str, name: str, target: str, params: dict[str, Any], returns: Any, traits: dict[str, Any]
+) -> Tool:
+    """A tool that is no Python function."""
     span = here()
     shown = checked_name(name, "a tool")
-    refuse_markers(source, "the source of a tool", "a tool reads one database for all rows")
-    kinds = {"query": str} if params is None else params
+    refuse_markers(target, "the source of a tool", "a tool reads one database for all rows")
     found = tuple(
         Param(
             name=checked_name(param, f"a parameter of tool `{shown}`"),
             type=to_type(kind, f"parameter `{param}` of tool `{shown}`"),
             span=span,
         )
-        for param, kind in kinds.items()
+        for param, kind in params.items()
     )
-    kind = TABLE if returns is None else to_type(returns, f"the result of tool `{shown}`")
+    kind = returns if isinstance(returns, Type) else to_type(returns, f"the result of tool `{shown}`")
     return Tool(
-        name=shown, params=found, returns=kind, origin="sql", target=source, traits=traits, function=None, span=span
+        name=shown, params=found, returns=kind, origin=origin, target=target, traits=traits, function=None, span=span
     )
 
 
@@ -301,11 +338,17 @@ def check_arguments(what: str, params: tuple[Param, ...], args: tuple[Any, ...],
             raise problem(f"{what} needs `{param.name}`")
 
 
-def _trait(name: str, value: Any) -> Option:
+def _trait(name: str, value: Any) -> list[Option]:
+    """A trait as the text has it: once for each item of a list, and a list of names as one text."""
+    if isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
+        if name == "header":
+            return [option for item in value for option in _trait(name, item)]
+        value = ", ".join(value)
     span = here()
     if not isinstance(value, str | int | float):
         raise problem(f"trait `{name}` of a tool is a text or number, found {type(value).__name__}")
     if isinstance(value, str):
         refuse_markers(value, f"trait `{name}`", "a tool has the same traits for all rows")
-    word: Expr = Name(name=value, span=span) if name == "effects" and isinstance(value, str) else Literal(value=value)
-    return Option(name=name, value=word, span=span)
+    is_word = name == "effects" or (name == "freshness" and value == "until_write")
+    word: Expr = Name(name=value, span=span) if is_word and isinstance(value, str) else Literal(value=value)
+    return [Option(name=name, value=word, span=span)]

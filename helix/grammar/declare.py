@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -13,17 +13,14 @@ from helix.errors import BindError, SourceErrors, TypeMismatch, name_help
 from helix.expr import Expr, Literal, Name, walk
 from helix.functions import ALIASES, FUNCTIONS
 from helix.grammar.bind_expr import constant_value
+from helix.grammar.declare_tools import check_function, declare_tool
 from helix.grammar.scope import Context, Scope, assigned_names, constant, used_names
-from helix.logical import Effects, Model, Tool
+from helix.logical import Model
 from helix.schema import NO_DEFAULT, Column
-from helix.sql_clock import is_volatile
 from helix.syntax import FunctionDecl, Let, ModelDecl, Option, Param, ToolDecl, UseDecl, Workflow
-from helix.types import JSON, TEXT, ListOf, Table, Type, fits, found, mismatch, parse_cell
+from helix.types import JSON, Type, found, mismatch, parse_cell
 
-_NO_TIME = re.compile(r"0+(?:\.0+)?(?:ms|s|m|h)?")
-_TARGET = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 _SECRET = re.compile(r"(api_?)?key|secret|password|token|authorization", re.IGNORECASE)
-EFFECTS: tuple[Effects, ...] = ("pure", "read", "idempotent_write", "write", "destructive", "unknown")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +92,8 @@ def declare(context: Context, scope: Scope, workflow: Workflow) -> None:
                 context.models[name] = statement.options
             case ToolDecl(name=name, span=span):
                 _once(context, scope, name, span, context.tools)
-                context.tools[name] = _tool(context, scope, statement)
+                inputs = columns(context, scope, statement.params, "parameter `{}` of `" + name + "`")
+                context.tools[name] = declare_tool(context, statement, inputs)
             case FunctionDecl(name=name):
                 columns(context, scope, statement.params, "parameter `{}` of `" + name + "`")
             case UseDecl(name=name, span=span):
@@ -113,7 +111,7 @@ def _function(context: Context, scope: Scope, function: FunctionDecl) -> None:
     if function.name in FUNCTIONS or function.name in ALIASES:
         message = f"`{function.name}` is a built-in function"
         context.error(BindError(message, function.span, "give the function another name"))
-    _check_target(context, function.target, function)
+    check_function(context, function.target, function)
     context.functions[function.name] = function
 
 
@@ -230,94 +228,6 @@ def columns(context: Context, scope: Scope, params: tuple[Param, ...], what: str
     return tuple(result.values())
 
 
-def _tool(context: Context, scope: Scope, tool: ToolDecl) -> Tool:
-    params = columns(context, scope, tool.params, "parameter `{}` of `" + tool.name + "`")
-    if tool.origin not in ("python", "sql"):
-        known = ("python", "sql")
-        help = name_help(tool.origin, known, "kinds of tools")
-        context.error(BindError(f"no tools come from `{tool.origin}`", tool.span, help))
-    elif tool.origin == "python":
-        _check_target(context, tool.target, tool)
-    elif not tool.target.startswith("sqlite:"):
-        context.error(BindError(f'a sql tool reads "sqlite:file", found "{tool.target}"', tool.span))
-    made = Tool(
-        name=context.qualified(tool.name),
-        origin="sql" if tool.origin == "sql" else "python",
-        target=_database(context, tool.target) if tool.origin == "sql" else tool.target,
-        params=params,
-        returns=tool.returns,
-        effects="read" if tool.origin == "sql" else "unknown",
-    )
-    made = _with_traits(context, scope, made, tool)
-    if made.query is not None and made.freshness is None and is_volatile(made.query):
-        made = replace(made, freshness=Tool.NOT_FRESH)
-    if made.origin == "sql":
-        if not (fits(Table(), made.returns) or made.returns == ListOf(JSON)):
-            context.error(TypeMismatch(f"a sql tool returns a table, found {made.returns}", tool.span))
-        if made.query is None and not any(column.name == "query" and column.type == TEXT for column in params):
-            help = 'add a parameter `query: text`, or a fixed statement: query "SELECT ..."'
-            context.error(BindError(f"sql tool `{tool.name}` has no statement to run", tool.span, help))
-        if made.effects not in ("read", "pure"):
-            context.error(BindError("sql tools are read-only", tool.span, "write `effects read`"))
-    return made
-
-
-def _database(context: Context, target: str) -> str:
-    """A database named relative to a sub-workflow's folder, as the outermost workflow names it."""
-    path = PurePosixPath(target.removeprefix("sqlite:"))
-    inner = _inside(context, context.folder) if context.namespace and target.startswith("sqlite:") else None
-    return target if inner is None or path.is_absolute() else f"sqlite:{(inner / path).as_posix()}"
-
-
-def _with_traits(context: Context, scope: Scope, made: Tool, tool: ToolDecl) -> Tool:
-    known = ("effects", "cost", "timeout", "lane", "freshness", "version", "query", "max_rows")
-    for trait in tool.traits:
-        value = trait.value
-        word = value.name if isinstance(value, Name) else value.value if isinstance(value, Literal) else None
-        seconds = duration(word)
-        match trait.name:
-            case "effects" if word in EFFECTS:
-                made = replace(made, effects=EFFECTS[EFFECTS.index(word)])
-            case "effects":
-                help = name_help(str(word), EFFECTS, "effects")
-                context.error(BindError(f"unknown effects `{word}`", trait.span, help))
-            case "cost" if seconds is not None:
-                made = replace(made, cost=seconds)
-            case "timeout" if seconds is not None:
-                made = replace(made, timeout=seconds)
-            case "lane" if isinstance(word, str):
-                made = replace(made, lane=word)
-            case "freshness" if _is_nothing(word):
-                made = replace(made, freshness=Tool.NOT_FRESH)
-            case "freshness" if isinstance(word, str):
-                made = replace(made, freshness=word)
-            case "version" if isinstance(word, str | int) and not isinstance(word, bool) and made.origin == "python":
-                made = replace(made, version=str(word))
-            case "query" if isinstance(word, str) and isinstance(value, Literal) and made.origin == "sql":
-                made = replace(made, query=word)
-            case "max_rows" if isinstance(word, int) and word > 0:
-                made = replace(made, max_rows=word)
-            case name if name in known:
-                context.error(TypeMismatch(f"`{word}` does not fit the trait `{name}`", trait.span))
-            case name:
-                context.error(BindError(f"unknown trait `{name}`", trait.span, name_help(name, known, "traits")))
-    return made
-
-
-def _is_nothing(word: object) -> bool:
-    """Whether a time is none at all: `0`, `0s`."""
-    return (word == 0 and not isinstance(word, bool)) or (
-        isinstance(word, str) and _NO_TIME.fullmatch(word) is not None
-    )
-
-
-def _check_target(context: Context, target: str, declared: ToolDecl | FunctionDecl) -> None:
-    if not _TARGET.fullmatch(target):
-        message = f'"{target}" names no Python function'
-        context.error(BindError(message, declared.span, 'write "module:function"'))
-    context.declare_callable(declared.name, target)
-
-
 def _use(context: Context, use: UseDecl) -> None:
     """Loads a sub-workflow: one given with the program, or a file beside or below the workflow's own."""
     loaded = _given(context, use) or _file(context, use)
@@ -346,16 +256,8 @@ def _use(context: Context, use: UseDecl) -> None:
 
 def _namespace(context: Context, folder: Path | None, path: str) -> str:
     """The path of a sub-workflow from the folder of the outermost workflow, so that it does not name the machine."""
-    inner = _inside(context, folder)
+    inner = context.inside(folder)
     return path if inner is None else (inner / PurePosixPath(path).name).as_posix()
-
-
-def _inside(context: Context, folder: Path | None) -> PurePosixPath | None:
-    """A folder as seen from that of the outermost workflow; None where it is not below it."""
-    if folder is None or context.root is None:
-        return None
-    resolved, root = folder.resolve(), context.root.resolve()
-    return PurePosixPath(resolved.relative_to(root).as_posix()) if resolved.is_relative_to(root) else None
 
 
 def _given(context: Context, use: UseDecl) -> tuple[Workflow, Path | None, str] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from helix.canonical import constant_text
@@ -69,6 +69,13 @@ class Context:
     def qualified(self, name: str) -> str:
         """The name of a tool or function among those of all files."""
         return f"{self.namespace}#{name}" if self.namespace else name
+
+    def inside(self, folder: Path | None) -> PurePosixPath | None:
+        """A folder as seen from that of the outermost workflow; None where it is not below it."""
+        if folder is None or self.root is None:
+            return None
+        resolved, root = folder.resolve(), self.root.resolve()
+        return PurePosixPath(resolved.relative_to(root).as_posix()) if resolved.is_relative_to(root) else None
 
     def declare_callable(self, name: str, target: str) -> None:
         """Notes a Python function, to be loaded before a run."""

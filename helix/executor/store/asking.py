@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from helix.canonical import canonical_text
 from helix.executor.engines.base import Capabilities, Engine
 from helix.executor.prompts import Prompt
 from helix.executor.settings import RunSettings
@@ -53,13 +54,17 @@ class ToolVersions:
         if acts:
             # What has been done is not done again because its program was changed since.
             version = f"{tool.target} {tool.name}"
-        elif tool.origin == "sql":
+        elif tool.is_sqlite:
             seen = self._database(tool)
             version = seen.version
             stored = stored and seen.content
-        else:
+        elif tool.origin == "python":
             version = self._function(tool)
             stored = stored and version is not None and (tool.effects == "pure" or holds is not None)
+        else:
+            # What a server knows changes without notice: its results hold as long as the tool says.
+            version = canonical_text([tool.target, tool.headers, tool.version])
+            stored = stored and (holds is not None or (tool.effects == "pure" and tool.version is not None))
         return Asking(
             {"tool": tool.origin},
             tool_parameters(tool, version),

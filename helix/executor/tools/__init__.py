@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from helix.errors import OptionError
 from helix.executor.tools.threads import Threads
 from helix.logical import Tool
 
@@ -34,6 +35,8 @@ def open_tool(
         from helix.executor.tools.python import PythonTool
 
         return PythonTool(tool, callables[tool.name], threads)
+    if not tool.is_sqlite:
+        raise OptionError(f"tool `{tool.name}`: tools from {tool.origin} `{tool.target}` cannot be called yet")
     if tool.batch is not None:
         from helix.executor.tools.sql_batch import SqlLookups
 

@@ -42,7 +42,7 @@ def _batched(node: Node) -> Node:
         return node
     tool = node.tool
     # A key that no row changes is asked for once anyway.
-    if tool.origin != "sql" or tool.query is None or not tool.deterministic or isinstance(node.args[0], Const):
+    if not tool.is_sqlite or tool.query is None or not tool.deterministic or isinstance(node.args[0], Const):
         return node
     lookup = lookup_of(tool.query)
     if lookup is None or lookup.parameter != tool.params[0].name:

@@ -39,7 +39,7 @@ def canonicalize_sql(plan: LogicalPlan, context: RuleContext) -> LogicalPlan:
 
 
 def _canonical(node: Node) -> Node:
-    if not isinstance(node, Invoke) or node.tool.origin != "sql":
+    if not isinstance(node, Invoke) or not node.tool.is_sqlite:
         return node
     tool = node.tool
     if tool.query is not None:
