@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from helix.errors import ToolError
+from helix.executor.engines.base import Request
 from helix.executor.tools import RunTool
 from helix.services import Tool
 
@@ -77,6 +78,23 @@ class Decision:
     ended: float | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deciding:
+    """A turn of an agent that begins: its model is about to be asked. `tools` are those that it may ask for.
+
+    `told` as in `Decision`. `request` is the prompt of the turn, and `engine` the name of the engine that gets it.
+    """
+
+    session: str
+    row: int
+    step: str
+    turn: int
+    told: tuple[str, ...]
+    tools: tuple[Tool, ...]
+    engine: str = ""
+    request: Request | None = None
+
+
 # Makes a call for good; raises what the tool raises.
 Make = Callable[[], Awaitable[str]]
 
@@ -85,6 +103,14 @@ class Around(Protocol):
     """Stands around each real call of a tool: gives its result, from a guess or by awaiting `make`."""
 
     async def __call__(self, call: ToolCall, make: Make) -> str: ...
+
+    def deciding(self, deciding: Deciding) -> None:
+        """A model is being asked: what it will probably ask for in turn may be made ready meanwhile."""
+
+    def awaiting(self, session: str, engine: str, request: Request) -> None:
+        """An agent waits for its tools; its next prompt begins with the messages of `request`, which end with what the
+        model said last.
+        """
 
 
 class Watcher(Protocol):
@@ -146,6 +172,16 @@ class ToolCalls:
             return await self.call(of_step(tool, dict(zip(names, args, strict=True)), call))
 
         return run
+
+    def deciding(self, deciding: Deciding) -> None:
+        """Tells who stands around the calls that a model is being asked."""
+        if self.around is not None:
+            self.around.deciding(deciding)
+
+    def awaiting(self, session: str, engine: str, request: Request) -> None:
+        """Tells who stands around the calls that an agent waits for its tools."""
+        if self.around is not None:
+            self.around.awaiting(session, engine, request)
 
     def decided(self, decision: Decision) -> None:
         """Tells the watchers of a decision."""
