@@ -101,10 +101,12 @@ class Fates:
         kinds = self.kinds(node.args)
         if isinstance(node, Apply):
             return safe_type(node.expr, kinds) is not None
-        return all(
-            isinstance(segment, Text) or (isinstance(segment, Slot) and safe_type(segment.value, kinds) is not None)
-            for segment in node.template.segments
-        )
+        for segment in node.template.segments:
+            if isinstance(segment, Text):
+                continue
+            if not isinstance(segment, Slot) or safe_type(segment.value, kinds) is None:
+                return False
+        return True
 
     def may_begin_in(self, node: Node) -> bool:
         """Whether a failure can begin in an expression or template: then its name matters."""
@@ -126,6 +128,9 @@ class Fates:
 
     def _fate(self, node: Node) -> Fate:
         """The fate of a node, those of what it reads first."""
+        found = self._known.get(node.id)
+        if found is not None:
+            return found
         stack = [node]
         while stack:
             top = stack[-1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
-from operator import is_
+from operator import attrgetter, is_
 from types import MappingProxyType
 from typing import Any
 
@@ -119,8 +119,11 @@ def with_inputs(node: Node, done: Mapping[str, Node], others: Mapping[str, Any] 
 
     `others` are fields to be changed too, by name.
     """
-    inputs = tuple([done.get(read.id, read) for read in node.inputs])
-    if all(map(is_, inputs, node.inputs)):
+    if not done and not others:
+        return node
+    reads = node.inputs
+    inputs = tuple([done.get(read.id, read) for read in reads])
+    if all(map(is_, inputs, reads)):
         return replace(node, **others) if others else node
     changed: dict[str, Any] = dict(others)
     for name in _holding(type(node)):
@@ -128,7 +131,7 @@ def with_inputs(node: Node, done: Mapping[str, Node], others: Mapping[str, Any] 
         fresh = _mapped(old, done)
         if fresh is not old:
             changed[name] = fresh
-    alike = not others and all(new.id == read.id for new, read in zip(inputs, node.inputs, strict=True))
+    alike = not others and [new.id for new in inputs] == [read.id for read in reads]
     made = relinked(node, changed)
     object.__setattr__(made, "_inputs", inputs)
     if not alike:
@@ -140,21 +143,27 @@ def with_inputs(node: Node, done: Mapping[str, Node], others: Mapping[str, Any] 
 def relinked(node: Node, changed: Mapping[str, Any]) -> Node:
     """The operator with fields changed that leave it what it is: a label, or inputs that are equal by their ids."""
     fresh: Node = object.__new__(type(node))
-    for name in _slots(type(node)):
-        object.__setattr__(fresh, name, changed[name] if name in changed else getattr(node, name))
-    object.__setattr__(fresh, "_inputs", None)
+    names, values = _slots(type(node))
+    put = object.__setattr__
+    for name, value in zip(names, values(node), strict=True):
+        put(fresh, name, value)
+    for name, value in changed.items():
+        put(fresh, name, value)
+    put(fresh, "_inputs", None)
     return fresh
 
 
-_SLOTS: dict[type, tuple[str, ...]] = {}
+_SLOTS: dict[type, tuple[tuple[str, ...], Callable[[Node], tuple[Any, ...]]]] = {}
 _HOLDING: dict[type, tuple[str, ...]] = {}
 _HELD = ("Node", "Relation", "Value", "PromptPart", "Truncate")
 
 
-def _slots(kind: type[Node]) -> tuple[str, ...]:
+def _slots(kind: type[Node]) -> tuple[tuple[str, ...], Callable[[Node], tuple[Any, ...]]]:
+    """The fields of an operator, and what reads them all at once."""
     known = _SLOTS.get(kind)
     if known is None:
-        known = _SLOTS[kind] = tuple(each.name for each in fields(kind))
+        names = tuple(each.name for each in fields(kind))
+        known = _SLOTS[kind] = names, attrgetter(*names)
     return known
 
 
@@ -178,12 +187,13 @@ def _mapped(value: Any, done: Mapping[str, Node]) -> Any:
     if isinstance(value, Node):
         return done.get(value.id, value)
     if isinstance(value, tuple):
-        items = tuple(_mapped(item, done) for item in value)
-        unchanged = all(new is old for new, old in zip(items, value, strict=True))
-        return value if unchanged else items
+        items = tuple([done.get(item.id, item) if isinstance(item, Node) else _mapped(item, done) for item in value])
+        return value if all(map(is_, items, value)) else items
     if isinstance(value, PromptPart):
         content = _mapped(value.content, done)
-        return value if content is value.content else replace(value, content=content)
+        if content is value.content:
+            return value
+        return PromptPart(role=value.role, content=content, unordered=value.unordered)
     if isinstance(value, Truncate):
         inner = _mapped(value.value, done)
         return value if inner is value.value else replace(value, value=inner)

@@ -34,6 +34,7 @@ from helix.logical import (
     spine,
     topological,
 )
+from helix.node import part_text
 from helix.optimizer.tree.expected import GROUPS, SELECTIVITY, branch_share, list_length
 from helix.optimizer.tree.refs import CallSite, Piece, Place, Ref, RefKind, Resolution
 from helix.optimizer.tree.shape import BATCH, GROUP, ROW, SAMPLE, Scope, bits
@@ -171,13 +172,13 @@ class _Walker:
             expr, used = renumbered(node.expr, args)
             if isinstance(expr, Arg):
                 return used[0]
-            ident = digest("expr", repr(expr), *(refs[arg].ident for arg in used))
+            ident = digest("expr", part_text(expr), *(refs[arg].ident for arg in used))
             name = node.label or self._texts.shown(expr, used)
             pure = computable(expr, self._functions)
         else:
             used = tuple(args)
             expr = None
-            ident = digest("text", repr(node.template.segments), *(refs[arg].ident for arg in used))
+            ident = digest("text", part_text(node.template), *(refs[arg].ident for arg in used))
             name = node.label or "text"
             pure = all(computable(part, self._functions) for part in node.template.expressions)
         frame = max((refs[arg].frame for arg in used), key=lambda f: (self._found.places[f].depth, f), default=0)

@@ -16,6 +16,7 @@ from helix.errors import HelixError
 from helix.expr import Arg, Binary, Call, Expr, Field, Index, ListExpr, Literal, RecordExpr, children, transform, walk
 from helix.functions import FUNCTIONS, to_text
 from helix.logical import Const, Fetch
+from helix.node import part_text
 from helix.optimizer.tree.refs import HoleSource, Piece, Ref, Resolution
 from helix.optimizer.tree.shape import BATCH, Hole, Scope
 from helix.replies import parse_reply
@@ -200,7 +201,7 @@ class Texts:
         if isinstance(fresh, Arg):
             key = self._refs[used[0]].ident
         else:
-            key = digest("expr", repr(fresh), *(self._refs[ref].ident for ref in used))
+            key = digest("expr", part_text(fresh), *(self._refs[ref].ident for ref in used))
         producer, field, filters = self._described(fresh, used)
         if name:
             producer, field, filters = name, "", ()
@@ -213,7 +214,7 @@ class Texts:
         assert isinstance(fresh, ListExpr)
         moved = Block(source=block.source, names=block.names, inputs=fresh.items)
         idents = [self._refs[ref].ident for ref in used]
-        key = digest("block", block.source, *block.names, repr(fresh), *idents)
+        key = digest("block", block.source, *block.names, part_text(fresh), *idents)
         shown = clipped(" ".join(block.source.split()))
         return self._made(key, moved, used, shown, "", ())
 
