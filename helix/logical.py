@@ -12,51 +12,25 @@ passes in what it captures from outside.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any, Literal
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal
 
-from helix.canonical import canonical_bytes
 from helix.expr import Expr
+from helix.node import UNHASHED as UNHASHED
+from helix.node import Holder
+from helix.node import Node as Node
+from helix.node import content as content
+from helix.node import content_id as content_id
+from helix.node import encode as encode
 from helix.schema import Column
 from helix.services import Effects as Effects
 from helix.services import Model as Model
 from helix.services import Tool as Tool
-from helix.span import Span
 from helix.template import Template
 from helix.types import TEXT, ListOf, Type
 
 OnError = Literal["fail", "null"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Node:
-    """The base of all operators. `id` is 16 hexadecimal digits; the span takes no part in it."""
-
-    span: Span | None = field(default=None, compare=False, repr=False)
-    id: str = field(init=False, compare=False, repr=False, default="")
-    _inputs: tuple[Node, ...] | None = field(init=False, compare=False, repr=False, default=None)
-    # What `helix.traits` has found of the operator: like the id it follows from the rest.
-    _traits: object = field(init=False, compare=False, repr=False, default=None)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "id", content_id(self))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Node) and self.id == other.id
-
-    def __hash__(self) -> int:
-        return hash(self.id)
-
-    @property
-    def inputs(self) -> tuple[Node, ...]:
-        """The operators this one reads, in the order of its fields; those inside a sub-plan are not among them."""
-        found = self._inputs
-        if found is None:
-            found = tuple(_nodes(tuple(getattr(self, name) for name in _content(type(self)))))
-            object.__setattr__(self, "_inputs", found)
-        return found
 
 
 # --- relations ----------------------------------------------------------------------------------------------------
@@ -177,21 +151,29 @@ class Render(Value):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Truncate:
+class Truncate(Holder):
     """What to do with a prompt that is too long: cut this input of the prompt, keeping its head or its tail."""
 
     name: str
     value: Value
     keep: Literal["head", "tail"] = "head"
 
+    @property
+    def held(self) -> tuple[Node, ...]:
+        return (self.value,)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PromptPart:
+class PromptPart(Holder):
     """One message (`role` and a text), the messages of a list ("history"), or parts that the author left unordered."""
 
     role: Literal["system", "user", "assistant", "history"]
     content: tuple[Value, ...]
     unordered: bool = False
+
+    @property
+    def held(self) -> tuple[Node, ...]:
+        return self.content
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -245,7 +227,7 @@ class Invoke(Value):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Body:
+class Body(Holder):
     """A sub-plan: what it is given, and what it gives by name.
 
     A result whose name is not `readable` is no output: `until?` of a loop, and `also?0`, ... for calls that are made
@@ -254,6 +236,10 @@ class Body:
 
     parameters: Parameters
     results: tuple[tuple[str, Value], ...]
+
+    @property
+    def held(self) -> tuple[Node, ...]:
+        return ()  # a sub-plan is closed and hides its own
 
     def result(self, name: str) -> Value:
         """The value of a result. Raises KeyError."""
@@ -338,6 +324,10 @@ class LogicalPlan:
 
 def topological(root: Node) -> tuple[Node, ...]:
     """The root and all it reads, inputs before their readers, in the order of fields; sub-plans are not entered."""
+    global _latest
+    known, found = _latest
+    if known is root:
+        return found
     order: dict[str, Node] = {}
     stack = [root]
     while stack:
@@ -350,7 +340,14 @@ def topological(root: Node) -> tuple[Node, ...]:
                 continue
             order[node.id] = node
         stack.pop()
-    return tuple(order.values())
+    found = tuple(order.values())
+    if isinstance(root, Sink):
+        _latest = root, found
+    return found
+
+
+# The last whole plan that was walked: rules, checks and the tree walk the same one after another.
+_latest: tuple[Node | None, tuple[Node, ...]] = (None, ())
 
 
 def spine(top: Relation) -> tuple[Relation, ...]:
@@ -402,83 +399,3 @@ def _inside(node: Node) -> Iterator[Node]:
 def list_of(kind: Type, sample: int) -> Type:
     """The type of an llm step: a list where it samples more than once."""
     return ListOf(kind) if sample > 1 else kind
-
-
-# --- content ids --------------------------------------------------------------------------------------------------
-
-
-def content_id(node: Node) -> str:
-    """The id of an operator: a hash of what it is and of the ids of what it reads."""
-    return hashlib.sha256(canonical_bytes([type(node).__name__, content(node)])).hexdigest()[:16]
-
-
-def _by_id(node: Node) -> str | int:
-    return node.id
-
-
-def content(record: Any, refer: Callable[[Node], str | int] = _by_id) -> dict[str, Any]:
-    """The fields of an operator or another record of a plan as JSON, without those that take no part in its id."""
-    found: dict[str, Any] = {}
-    for name, default in _shape(type(record)):
-        value = getattr(record, name)
-        kind = type(value)
-        if kind is not type(default) or (value is not default and value != default):
-            found[name] = value if kind in _PLAIN else encode(value, refer)
-    return found
-
-
-_PLAIN = frozenset([str, int, float, bool, type(None)])
-
-
-def encode(value: Any, refer: Callable[[Node], str | int] = _by_id) -> Any:
-    """A part of a plan as JSON: an operator as a reference, by its id, and a record as its class and its fields.
-
-    Fields at their default are left out, so that ids survive fields that are added later.
-    """
-    if value is None or isinstance(value, str | int | float | bool):
-        return value
-    if isinstance(value, tuple | list):
-        return [encode(item, refer) for item in value]
-    if isinstance(value, Node):
-        return {"$": refer(value)}
-    if isinstance(value, Mapping):
-        return {"map": [[key, encode(item, refer)] for key, item in value.items()]}
-    if is_dataclass(value) and not isinstance(value, type):
-        return {"@": type(value).__name__, **content(value, refer)}
-    raise TypeError(f"{type(value).__name__} has no place in a plan")
-
-
-# What takes no part in ids: where a node was written, what it is called, and what is worked out from the rest.
-UNHASHED = ("span", "label", "id", "_inputs", "_traits")
-_CONTENT: dict[type, tuple[str, ...]] = {}
-_SHAPES: dict[type, tuple[tuple[str, object], ...]] = {}
-
-
-def _content(kind: type) -> tuple[str, ...]:
-    """The fields of a class that take part in ids."""
-    known = _CONTENT.get(kind)
-    if known is None:
-        known = _CONTENT[kind] = tuple(each.name for each in fields(kind) if each.name not in UNHASHED)
-    return known
-
-
-def _shape(kind: type) -> tuple[tuple[str, object], ...]:
-    """The same fields, each with its default; MISSING, which is no value of a field, where it has none."""
-    known = _SHAPES.get(kind)
-    if known is None:
-        defaults = {each.name: each.default for each in fields(kind)}
-        known = _SHAPES[kind] = tuple((name, defaults[name]) for name in _content(kind))
-    return known
-
-
-def _nodes(value: Any) -> Iterator[Node]:
-    """The operators that a field holds directly, in order; a sub-plan is closed and hides its own."""
-    if isinstance(value, Node):
-        yield value
-    elif isinstance(value, tuple):
-        for item in value:
-            yield from _nodes(item)
-    elif isinstance(value, PromptPart):
-        yield from value.content
-    elif isinstance(value, Truncate):
-        yield value.value
