@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 from urllib.parse import parse_qsl
@@ -9,13 +10,14 @@ from urllib.parse import parse_qsl
 from helix.errors import OptionError, name_help
 from helix.executor.engines.sim.engine import SimEngine
 from helix.executor.engines.sim.settings import SimSettings
-from helix.simulation.capacity import gpu_memory, kv_tokens, model_shape
-from helix.simulation.cost import CostModel, published_cost
-from helix.simulation.table import calibrated_cost
+from helix.simulation.capacity import kv_tokens
+from helix.simulation.gpus import gpus_of
+from helix.simulation.providers import cost_model
+from helix.simulation.shapes import model_shape
 
 FORM = "sim:GPU[xRANKS]/MODEL"
-# A sweep file in place of the published fit.
-COST = "cost"
+# What the cost model is, and how many GPUs a rank is spread over.
+COST, TP = "cost", "tp"
 # What an address cannot say.
 _NOT_HERE = ("step_tokens", "ranks")
 _KINDS = {each.name: str(each.type) for each in fields(SimSettings) if each.name not in _NOT_HERE}
@@ -25,28 +27,35 @@ _SWITCH = {"on": True, "off": False}
 def engine_at(rest: str) -> SimEngine:
     """The engine of an address, without its `sim:`. Raises OptionError for what is none."""
     place, _, query = rest.partition("?")
-    gpu, slash, model = place.partition("/")
-    gpu, times, count = gpu.strip().lower().partition("x")
-    if not slash or not gpu or not model or (times and not (count.isascii() and count.isdigit() and int(count) > 0)):
+    gpus, slash, model = place.partition("/")
+    if not slash or not gpus.strip() or not model:
         raise OptionError(
             f"not an address of a simulated engine: `sim:{place}`; expected {FORM}, as in sim:h100x2/llama-3.1-8b"
         )
+    gpu, ranks = gpus_of(gpus)
     shape = model_shape(model)
     options = dict(parse_qsl(query, keep_blank_values=True))
-    sweep = options.pop(COST, None)
-    cost: CostModel = published_cost(gpu) if sweep is None else calibrated_cost(sweep)
-    given = {name: _value(name, text) for name, text in options.items()}
-    given.setdefault("kv_tokens", kv_tokens(shape, gpu_memory(gpu), page=given.get("page", 1)))
+    source = options.pop(COST, None)
+    tp = _value(TP, options.pop(TP, "1"))
+    given = settings_of(options)
+    cost = cost_model(source, gpu, shape, tp=tp, named=model)
+    given.setdefault("kv_tokens", kv_tokens(shape, gpu.memory, tp=tp, page=given.get("page", 1)))
     given.setdefault("max_context", shape.max_context)
-    settings = SimSettings(**given, ranks=int(count or 1))
+    settings = SimSettings(**given, ranks=ranks)
     return SimEngine(settings, cost, model=shape.name, name=f"sim:{place}")
+
+
+def settings_of(options: Mapping[str, str]) -> dict[str, Any]:
+    """Settings by name, from their texts. Raises OptionError for a name or a value that is none."""
+    return {name: _value(name, text) for name, text in options.items()}
 
 
 def _value(name: str, text: str) -> Any:
     """The value of a setting. Raises OptionError."""
-    kind = _KINDS.get(name)
+    kind = "int" if name == TP else _KINDS.get(name)
     if kind is None:
-        raise OptionError(f"no setting `{name}` of a simulated engine; {name_help(name, (*_KINDS, COST), 'settings')}")
+        known = name_help(name, (*_KINDS, COST, TP), "settings", most=60)
+        raise OptionError(f"no setting `{name}` of a simulated engine; {known}")
     if kind == "bool":
         if text in _SWITCH:
             return _SWITCH[text]
@@ -56,6 +65,9 @@ def _value(name: str, text: str) -> Any:
     if text == "none" and "None" in kind:
         return None
     try:
-        return float(text) if kind == "float" else int(text)
+        number = float(text) if kind == "float" else int(text)
+        if name == TP and number < 1:
+            raise ValueError
+        return number
     except ValueError:
         raise OptionError(f"the setting `{name}` of a simulated engine is a number, found `{text}`") from None
