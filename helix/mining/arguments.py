@@ -1,0 +1,297 @@
+"""Which values the arguments of a tool will have: functions that gave them before, weighed together."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from helix.canonical import canonical_text
+from helix.mining.candidates import MinerSettings
+from helix.mining.functions import ABSENT, LEFT_OUT, NOTHING, Function, Sources
+from helix.mining.loglinear import Logit, log_odds, softmax
+from helix.traces.canonical import is_secret
+
+# Functions of one argument that are counted; the least useful are forgotten beyond.
+MOST_COUNTED = 240
+_KEPT_COUNTED = 160
+MOST_SHARED = 20
+MOST_VALUES = 8
+_BEAM = 12
+# Other texts are no argument to guess: they are written, not copied.
+_START = {
+    "bias": 0.0,
+    "own": 1.0,
+    "sum": 0.3,
+    "shared": 0.2,
+    "other": 0.0,
+    "other.reach": 1.0,
+}
+
+
+class Tally:
+    """How often a function had a value, how often the right one (both discounted), and how often in plain numbers."""
+
+    __slots__ = ("hits", "seen", "tries")
+
+    def __init__(self, tries: float = 0.0, hits: float = 0.0, seen: int = 0) -> None:
+        self.tries, self.hits, self.seen = tries, hits, seen
+
+    def rate(self, unit: float) -> float:
+        """The share of right values, drawn towards 0 by one failed try."""
+        return self.hits / (self.tries + unit)
+
+
+@dataclass(slots=True)
+class Choice:
+    """A value that an argument may have, the likeliest function that gives it, and its probability."""
+
+    value: Any
+    text: str
+    function: Function
+    features: dict[str, float]
+    p: float = 0.0
+
+
+@dataclass(slots=True)
+class ArgumentSet:
+    """Values for all arguments of a tool. `fit` is the logarithm of the product of their probabilities."""
+
+    args: dict[str, Any]
+    functions: dict[str, Function]
+    fit: float
+    together: float = 0.0
+    choices: list[Choice] = field(default_factory=list)
+
+
+Table = dict[Function, Tally]
+
+
+class Arguments:
+    """Counts of functions for each argument of each tool, and the weights that rank their values."""
+
+    def __init__(self, settings: MinerSettings) -> None:
+        self.settings = settings
+        self.names: dict[str, dict[str, int]] = {}
+        self.own: dict[tuple[str, str], Table] = {}
+        self.refined: dict[tuple[str, str, str], Table] = {}
+        self.shared: dict[str, Table] = {}
+        self.reach: dict[tuple[str, str], Tally] = {}
+        self.logit = Logit(_START)
+        self._ranked: dict[tuple[str, str], list[tuple[float, Function]]] = {}
+        self._ranked_shared: dict[str, list[tuple[float, Function]]] = {}
+
+    def sets(self, tool: str, sources: Sources, most: int, unit: float = 1.0) -> list[ArgumentSet]:
+        """The likeliest argument sets of a tool, the best first; none for a tool that was never seen."""
+        if tool not in self.names:
+            return []
+        beam = [ArgumentSet({}, {}, 0.0)]
+        for name in sorted(self.names[tool]):
+            choices, _ = self.choices(tool, name, sources, unit)
+            if not choices:
+                return []
+            grown = [
+                ArgumentSet(
+                    before.args if choice.value is ABSENT else {**before.args, name: choice.value},
+                    {**before.functions, name: choice.function},
+                    before.fit + math.log(max(choice.p, 1e-9)),
+                    0.0,
+                    [*before.choices, choice],
+                )
+                for before in beam
+                for choice in choices[: max(most, 4)]
+            ]
+            beam = heapq.nsmallest(_BEAM, grown, key=_order)
+        return heapq.nsmallest(most, beam, key=_order)
+
+    def choices(self, tool: str, name: str, sources: Sources, unit: float = 1.0) -> tuple[list[Choice], float]:
+        """The values that an argument may have, the likeliest first, and the probability that it has another one."""
+        found = self._values(tool, name, sources, unit)
+        features = [choice.features for choice in found]
+        features.append(self._other(tool, name, unit))
+        probabilities = self.logit.probabilities(features)
+        for choice, p in zip(found, probabilities, strict=False):
+            choice.p = p
+        found.sort(key=lambda choice: (-choice.p, choice.text))
+        return found[:MOST_VALUES], probabilities[-1]
+
+    def weigh(self, tool: str, args: Mapping[str, Any], sources: Sources, unit: float = 1.0) -> None:
+        """Lets the weights learn from a call, before its functions are counted."""
+        for name in sorted(self.names.get(tool, {})):
+            value = args.get(name, ABSENT)
+            if is_secret(value):
+                continue
+            wanted = "" if value is ABSENT else canonical_text(value)
+            found = self._values(tool, name, sources, unit)
+            features = [choice.features for choice in found]
+            features.append(self._other(tool, name, unit))
+            place = next((at for at, choice in enumerate(found) if choice.text == wanted), len(found))
+            self.logit.learn(features, place)
+            self.reach.setdefault((tool, name), Tally()).tries += unit
+            if place < len(found):
+                self.reach[tool, name].hits += unit
+
+    def learn(self, tool: str, args: Mapping[str, Any], sources: Sources, unit: float = 1.0) -> None:
+        """Counts which functions give the arguments of a call."""
+        names = self.names.setdefault(tool, {})
+        last = sources.history.context(1)[0]
+        for name in args:
+            names[name] = names.get(name, 0) + 1
+        for name in sorted(names):
+            value = args.get(name, ABSENT)
+            if not is_secret(value):
+                self._count(tool, name, value, last, sources, unit)
+
+    def _count(self, tool: str, name: str, value: Any, last: str, sources: Sources, unit: float) -> None:
+        own = self.own.setdefault((tool, name), {})
+        refined = self.refined.setdefault((tool, name, last), {})
+        shared = self.shared.setdefault(name, {})
+        self._ranked.pop((tool, name), None)
+        self._ranked_shared.pop(name, None)
+        right = sources.leading_to(value, tool, name)
+        hits = set(right)
+        for function in own:
+            if function in hits or sources.value(function, tool, name) is not NOTHING:
+                own[function].tries += unit
+                refined.setdefault(function, Tally()).tries += unit
+        for function in shared:
+            if function in hits or sources.value(function, tool, name) is not NOTHING:
+                shared[function].tries += unit
+        for function in right:
+            for table in (own, refined) if function[0] == "const" else (own, refined, shared):
+                tally = table.get(function)
+                if tally is None:
+                    tally = table[function] = Tally()
+                    tally.tries += unit
+                elif table is refined and function not in own:
+                    tally.tries += unit
+                tally.hits += unit
+                tally.seen += 1
+        for table in (own, shared):
+            if len(table) > MOST_COUNTED:
+                _forget(table, unit)
+
+    def _values(self, tool: str, name: str, sources: Sources, unit: float) -> list[Choice]:
+        """The values that counted functions give here, with their features."""
+        last = sources.history.context(1)[0]
+        refined = self.refined.get((tool, name, last), {})
+        by_text: dict[str, Choice] = {}
+        rates: dict[str, list[float]] = {}
+        strangers: dict[str, float] = {}
+        for rate, function in self._best(tool, name, unit):
+            value = sources.value(function, tool, name)
+            if value is NOTHING or is_secret(value):
+                continue
+            text = "" if value is ABSENT else canonical_text(value)
+            finer = refined.get(function)
+            if finer is not None:
+                rate = (finer.hits + 3.0 * unit * rate) / (finer.tries + 3.0 * unit)
+            held = rates.setdefault(text, [])
+            if text not in by_text or rate > max(held):
+                by_text[text] = Choice(value, text, function, {})
+            held.append(rate)
+        for rate, function in self._best_shared(name, unit):
+            value = sources.value(function, tool, name)
+            if value is NOTHING or value is ABSENT or is_secret(value):
+                continue
+            text = canonical_text(value)
+            strangers[text] = max(strangers.get(text, 0.0), rate)
+            if text not in by_text:
+                by_text[text] = Choice(value, text, function, {})
+        used = sources.history.used(tool, name)
+        for text, choice in by_text.items():
+            choice.features = self._features(tool, name, choice, rates.get(text, ()), strangers.get(text), sources)
+            if text in used:
+                choice.features["used"] = 1.0
+                choice.features[f"used {tool}.{name}"] = 1.0
+        return list(by_text.values())
+
+    def _features(
+        self,
+        tool: str,
+        name: str,
+        choice: Choice,
+        rates: list[float] | tuple[float, ...],
+        shared: float | None,
+        sources: Sources,
+    ) -> dict[str, float]:
+        kind = choice.function[0]
+        found = {"bias": 1.0, f"kind {kind}": 1.0, f"kind {tool}.{name} {kind}": 1.0}
+        if rates:
+            found["own"] = log_odds(max(rates))
+            found["sum"] = math.log(sum(rates) + 0.01) - math.log(max(rates) + 0.01)
+        else:
+            found["stranger"] = 1.0
+            found["own"] = log_odds(0.02)
+        if shared is not None:
+            found["shared"] = log_odds(shared)
+        elif choice.value is not ABSENT:
+            found["unshared"] = 1.0
+        value = choice.value
+        if len(str(value)) > 1 and isinstance(value, str | int | float) and not isinstance(value, bool):
+            text = str(value).lower()
+            history = sources.history
+            if history.texts and text in history.texts[-1].lowered:
+                found["told"] = 1.0
+            if history.model_text is not None and text in history.model_text.lowered:
+                found["spoken"] = 1.0
+            if history.calls and any(leaf.value == value for leaf in history.calls[-1].found()[:400]):
+                found["shown"] = 1.0
+        return found
+
+    def _other(self, tool: str, name: str, unit: float) -> dict[str, float]:
+        reach = self.reach.get((tool, name))
+        rate = 0.5 if reach is None else (reach.hits + unit) / (reach.tries + 2.0 * unit)
+        return {"other": 1.0, "other.reach": log_odds(1.0 - rate)}
+
+    def forget_ranks(self) -> None:
+        """Hears that the tables were changed from outside."""
+        self._ranked.clear()
+        self._ranked_shared.clear()
+
+    def _best(self, tool: str, name: str, unit: float) -> list[tuple[float, Function]]:
+        ranked = self._ranked.get((tool, name))
+        if ranked is None:
+            least = self.settings.least_seen
+            ranked = heapq.nsmallest(
+                self.settings.most_functions,
+                (
+                    (-tally.rate(unit), function)
+                    for function, tally in self.own.get((tool, name), {}).items()
+                    if tally.seen >= least
+                ),
+            )
+            ranked = self._ranked[tool, name] = [(-rate, function) for rate, function in ranked]
+        return ranked
+
+    def _best_shared(self, name: str, unit: float) -> list[tuple[float, Function]]:
+        ranked = self._ranked_shared.get(name)
+        if ranked is None:
+            least = self.settings.least_seen
+            ranked = heapq.nsmallest(
+                MOST_SHARED,
+                (
+                    (-tally.rate(unit), function)
+                    for function, tally in self.shared.get(name, {}).items()
+                    if tally.seen >= least and function != LEFT_OUT
+                ),
+            )
+            ranked = self._ranked_shared[name] = [(-rate, function) for rate, function in ranked]
+        return ranked
+
+
+def _order(held: ArgumentSet) -> tuple[float, list[str]]:
+    return -held.fit, [choice.text for choice in held.choices]
+
+
+def _forget(table: Table, unit: float) -> None:
+    """Drops the functions that gave the fewest right values."""
+    kept = heapq.nsmallest(_KEPT_COUNTED, table.items(), key=lambda held: (-held[1].hits, -held[1].rate(unit), held[0]))
+    names = {function for function, _ in kept}
+    for function in [function for function in table if function not in names]:
+        del table[function]
+
+
+__all__ = ["ArgumentSet", "Arguments", "Choice", "Tally", "softmax"]

@@ -1,0 +1,61 @@
+"""A conditional logit: it learns online how to weigh features of the choices that there are at one moment.
+
+P(choice) = exp(w . f(choice)) / sum of exp(w . f(other)) over the choices (McFadden 1974); a step of stochastic
+gradient with step sizes by AdaGrad (Duchi et al. 2011) after each outcome.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+Features = Mapping[str, float]
+
+
+class Logit:
+    """Weights by feature name. `start` are those before anything was learned."""
+
+    def __init__(self, start: Mapping[str, float] | None = None, *, rate: float = 0.1) -> None:
+        self.weights: dict[str, float] = dict(start or {})
+        self.rate = rate
+        self.squares: dict[str, float] = {}
+
+    def scores(self, choices: Sequence[Features]) -> list[float]:
+        """The sum of weighted features of each choice."""
+        weights = self.weights
+        return [sum(weights.get(name, 0.0) * value for name, value in choice.items()) for choice in choices]
+
+    def probabilities(self, choices: Sequence[Features]) -> list[float]:
+        """The probability of each choice."""
+        return softmax(self.scores(choices))
+
+    def learn(self, choices: Sequence[Features], chosen: int, probabilities: Sequence[float] | None = None) -> None:
+        """One step towards the choice that was made."""
+        found = self.probabilities(choices) if probabilities is None else probabilities
+        gradient: dict[str, float] = {}
+        for place, (choice, p) in enumerate(zip(choices, found, strict=True)):
+            miss = (1.0 if place == chosen else 0.0) - p
+            if abs(miss) < 1e-4:
+                continue
+            for name, value in choice.items():
+                gradient[name] = gradient.get(name, 0.0) + miss * value
+        for name, slope in gradient.items():
+            if slope:
+                square = self.squares.get(name, 0.1) + slope * slope
+                self.squares[name] = square
+                self.weights[name] = self.weights.get(name, 0.0) + self.rate * slope / math.sqrt(square)
+
+
+def softmax(scores: Sequence[float]) -> list[float]:
+    """Probabilities that are proportional to the exponentials of scores."""
+    if not scores:
+        return []
+    most = max(scores)
+    raised = [math.exp(score - most) for score in scores]
+    total = math.fsum(raised)
+    return [each / total for each in raised]
+
+
+def log_odds(p: float, *, least: float = 0.01) -> float:
+    """The logarithm of p / (1 - p), bounded away from both ends."""
+    return math.log((p + least) / (1.0 - p + least))
