@@ -5,11 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from functools import cache
-from html import escape
-from pathlib import Path
-
 from helix.explain.figures import Figure, cost_title, counted_rows, figures, notes, number, savings, seconds
 from helix.explain.html_plan import plan_columns
 from helix.explain.html_tree import tree_outline
@@ -17,8 +12,8 @@ from helix.explain.report import ExplainReport, Measured, RuleFired
 from helix.explain.schedule import phases_of, rank_entries, schedule_notes, title, worth_telling
 from helix.explain.text import measured_notes, measured_rows
 from helix.optimizer.cost import Cost
+from helix.page import document, listed, section, style, table, text
 from helix.physical import PhysicalPlan
-from helix.progress import clean
 from helix.summary import plan_summary
 
 _TILES = ("llm calls", "tool calls", "prompt tokens", "cached at best", "generated tokens", "seconds")
@@ -26,54 +21,26 @@ _TILES = ("llm calls", "tool calls", "prompt tokens", "cached at best", "generat
 
 def report_page(report: ExplainReport) -> str:
     """The page, ending in a line break."""
-    head = (
-        '<meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        '<meta name="color-scheme" content="light dark">'
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
-        f"<title>{_text(report.name)}: plan and cost</title>"
-        "<style>body { margin: 0; background: #ffffff; }"
-        " @media (prefers-color-scheme: dark) { body { background: #12161b; } }</style>"
-    )
-    body = f"<main>{report_fragment(report)}</main>"
-    return f'<!doctype html>\n<html lang="en">\n<head>{head}</head>\n<body>{body}</body>\n</html>\n'
+    return document(f"{report.name}: plan and cost", report_fragment(report))
 
 
 def report_fragment(report: ExplainReport) -> str:
     """The report as an element with its style."""
     parts = [
-        f"<style>{_style()}</style>",
+        f"<style>{style()}</style>",
         _header(report),
-        "".join(f'<p class="warning" role="note">warning: {_text(each)}</p>' for each in report.warnings),
-        _section("Rules", _rules(report)),
-        _section("Plan" if not report.changed else "Plan before and after", _plan(report)),
+        "".join(f'<p class="warning" role="note">warning: {text(each)}</p>' for each in report.warnings),
+        section("Rules", _rules(report)),
+        section("Plan" if not report.changed else "Plan before and after", _plan(report)),
     ]
     if report.tree.ops:
-        parts.append(_section("Prompts", tree_outline(report)))
+        parts.append(section("Prompts", tree_outline(report)))
     if worth_telling(report.physical):
-        parts.append(_section("Schedule", _schedule(report.physical)))
-    parts.append(_section(cost_title(report), _costs(report)))
+        parts.append(section("Schedule", _schedule(report.physical)))
+    parts.append(section(cost_title(report), _costs(report)))
     if report.measured is not None:
-        parts.append(_section("Measured", _measured(report.measured)))
+        parts.append(section("Measured", _measured(report.measured)))
     return f'<div class="hx">{"".join(parts)}</div>'
-
-
-@cache
-def _style() -> str:
-    return Path(__file__).with_name("page.css").read_text(encoding="utf-8")
-
-
-def _text(text: str) -> str:
-    return escape(clean(text))
-
-
-def _section(title: str, content: str) -> str:
-    return f"<section><h2>{_text(title)}</h2>{content}</section>"
-
-
-def _listed(items: Iterable[str], kind: str) -> str:
-    shown = "".join(f"<li>{_text(item)}</li>" for item in items)
-    return f'<ul class="{kind}">{shown}</ul>' if shown else ""
 
 
 # --- head ---------------------------------------------------------------------------------------------------------
@@ -84,7 +51,7 @@ def _header(report: ExplainReport) -> str:
     tiles = "".join(_tile(figure) for figure in figures(report) if figure.name in _TILES and not figure.nothing)
     about = f"What will be asked of engines and tools, estimated for {of}."
     return (
-        f'<header><h1>{_text(report.name)}</h1><p class="quiet">{_text(about)}</p>'
+        f'<header><h1>{text(report.name)}</h1><p class="quiet">{text(about)}</p>'
         f"{f'<ul class=tiles>{tiles}</ul>' if tiles else ''}</header>"
     )
 
@@ -92,7 +59,7 @@ def _header(report: ExplainReport) -> str:
 def _tile(figure: Figure) -> str:
     before = f'<s aria-label="before the rules {figure.plain}">{figure.plain}</s>' if figure.saving else ""
     saving = f"<em>{figure.saving} less</em>" if figure.saving and not figure.saving.startswith("-") else ""
-    return f"<li><span>{_text(figure.name)}</span>{before}<b>{figure.optimized}</b>{saving}</li>"
+    return f"<li><span>{text(figure.name)}</span>{before}<b>{figure.optimized}</b>{saving}</li>"
 
 
 # --- rules and plans ----------------------------------------------------------------------------------------------
@@ -105,7 +72,7 @@ def _rules(report: ExplainReport) -> str:
     else:
         parts.append("<p>No rule applies: the plan is run as it is written.</p>")
     if report.idle:
-        names = ", ".join(f"<code>{_text(name)}</code>" for name in report.idle)
+        names = ", ".join(f"<code>{text(name)}</code>" for name in report.idle)
         parts.append(f'<p class="quiet">Changed nothing: {names}</p>')
     return "".join(parts)
 
@@ -113,47 +80,29 @@ def _rules(report: ExplainReport) -> str:
 def _rule(rule: RuleFired) -> str:
     did = "; ".join(change.text() for change in rule.changes)
     saves = "".join(
-        f'<span class="chip{"" if saving.less else " more"}">{_text(saving.text)}</span>'
+        f'<span class="chip{"" if saving.less else " more"}">{text(saving.text)}</span>'
         for saving in savings(rule.before, rule.after)
     )
     lossy = "May change answers. " if rule.lossy else ""
     facts = [
-        ("did", "<ul>" + "".join(f"<li>{_text(change.text(None))}</li>" for change in rule.changes) + "</ul>"),
-        ("law", f"<code>{_text(rule.law)}</code>"),
-        ("sound", _text(rule.sound)),
-        ("pays", _text(rule.pays)),
+        ("did", "<ul>" + "".join(f"<li>{text(change.text(None))}</li>" for change in rule.changes) + "</ul>"),
+        ("law", f"<code>{text(rule.law)}</code>"),
+        ("sound", text(rule.sound)),
+        ("pays", text(rule.pays)),
     ]
     shown = "".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in facts if text)
     return (
-        f'<details><summary><code>{_text(rule.name)}</code><span class="did">{lossy}{_text(did)}</span>'
+        f'<details><summary><code>{text(rule.name)}</code><span class="did">{lossy}{text(did)}</span>'
         f'<span class="saves">{saves}</span></summary><dl>{shown}</dl></details>'
     )
 
 
 def _plan(report: ExplainReport) -> str:
     facts = [fact for fact in plan_summary(report.plan).splitlines() if fact]
-    return plan_columns(report) + _listed(facts, "facts")
+    return plan_columns(report) + listed(facts, "facts")
 
 
 # --- figures ------------------------------------------------------------------------------------------------------
-
-
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], caption: str = "") -> str:
-    head = "".join(f'<th scope="col">{_text(name)}</th>' for name in heads)
-    saved = heads.index("saved") if "saved" in heads else -1
-    body = "".join(
-        f'<tr><th scope="row">{_text(row[0])}</th>'
-        + "".join(
-            f"<td{' class=saved' if place == saved else ''}>{_text(text)}</td>"
-            for place, text in enumerate(row[1:], start=1)
-        )
-        + "</tr>"
-        for row in rows
-    )
-    said = f'<p class="quiet">{_text(caption)}</p>' if caption else ""
-    return (
-        f'{said}<div class="wide" tabindex="0"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
-    )
 
 
 def _costs(report: ExplainReport) -> str:
@@ -162,10 +111,10 @@ def _costs(report: ExplainReport) -> str:
         return "<p>No calls.</p>"
     if report.changed:
         rows = [(figure.name, figure.plain, figure.optimized, figure.saving) for figure in found]
-        shown = _table(("", "plain", "optimized", "saved"), rows)
+        shown = table(("", "plain", "optimized", "saved"), rows)
     else:
-        shown = _table(("", "estimate"), [(figure.name, figure.plain) for figure in found])
-    return shown + _listed(notes(report), "notes") + _by_step(report.costs.optimized) + _bounds(report)
+        shown = table(("", "estimate"), [(figure.name, figure.plain) for figure in found])
+    return shown + listed(notes(report), "notes") + _by_step(report.costs.optimized) + _bounds(report)
 
 
 def _schedule(plan: PhysicalPlan) -> str:
@@ -187,11 +136,11 @@ def _schedule(plan: PhysicalPlan) -> str:
     ranks = [entry for entry in rank_entries(plan) if entry.facts]
     placed = [f"{entry.text}: {', '.join(entry.facts)}" for entry in ranks]
     ahead = [f"computed ahead: {each.text} ({number(each.tokens)} tokens)" for each in plan.warm]
-    wanted = _table(("setting", "value", "why"), [(each.flag, each.value, each.why) for each in plan.advice])
+    wanted = table(("setting", "value", "why"), [(each.flag, each.value, each.why) for each in plan.advice])
     return (
-        _table(heads, rows, f"In the order of release {title(plan)}.")
-        + _listed([*ahead, *placed], "facts")
-        + _listed(schedule_notes(plan), "notes")
+        table(heads, rows, f"In the order of release {title(plan)}.")
+        + listed([*ahead, *placed], "facts")
+        + listed(schedule_notes(plan), "notes")
         + f'<details class="more"><summary>Wanted of an SGLang server</summary>{wanted}</details>'
     )
 
@@ -213,7 +162,7 @@ def _by_step(cost: Cost) -> str:
         )
         for step in cost.steps
     ]
-    return f'<details class="more"><summary>By step</summary>{_table(heads, rows)}</details>'
+    return f'<details class="more"><summary>By step</summary>{table(heads, rows)}</details>'
 
 
 def _bounds(report: ExplainReport) -> str:
@@ -222,11 +171,11 @@ def _bounds(report: ExplainReport) -> str:
         return ""
     rows = [(name, f"{seconds(value)} s") for name, value in bounds.all]
     about = f"Estimated lower bounds of the time on {bounds.engine_name}; {bounds.binder} is the largest."
-    return f'<details class="more"><summary>Bounds</summary>{_table(("bound", "time"), rows, about)}</details>'
+    return f'<details class="more"><summary>Bounds</summary>{table(("bound", "time"), rows, about)}</details>'
 
 
 def _measured(measured: Measured) -> str:
     heads, *rows = measured_rows(measured)
     plan = "optimized" if measured.optimized else "plain"
     about = f"Run on {measured.engine}, the {plan} plan."
-    return _table(heads, rows, about) + _listed(measured_notes(measured), "notes")
+    return table(heads, rows, about) + listed(measured_notes(measured), "notes")
