@@ -54,6 +54,9 @@ def run_command(
     fresh: bool,
     retry_failed: bool,
     report: str | None,
+    lane: tuple[str, ...] = (),
+    allow_host: tuple[str, ...] = (),
+    trust_server: tuple[str, ...] = (),
     **settings: Any,
 ) -> int:
     """Runs a workflow and gives the exit code. Raises HelixError for what is wrong before the first call."""
@@ -77,6 +80,9 @@ def run_command(
             max_failed=failures,
             max_failed_percent=percent,
             merge=not no_merge,
+            lanes=_lanes(lane),
+            allow_hosts=allow_host or None,
+            trust_servers=trust_server,
             **settings,
         ),
         input_format=input_format,
@@ -261,6 +267,17 @@ def _failures(text: str | None) -> tuple[float | None, bool]:
     if not isfinite(number):
         raise OptionError(f"--max-failed takes a number of rows or a share such as 5%, found `{text}`")
     return number, text.endswith("%")
+
+
+def _lanes(given: tuple[str, ...]) -> dict[str, int]:
+    """`--lane NAME=N`, each a lane of tools and how many calls it makes at once."""
+    sizes: dict[str, int] = {}
+    for each in given:
+        name, equals, size = (part.strip() for part in each.partition("="))
+        if not equals or not name or not size.isdecimal() or int(size) < 1:
+            raise OptionError(f"--lane takes a name and a number of at least 1, such as db=4, found `{each}`")
+        sizes[name] = int(size)
+    return sizes
 
 
 def _kept(

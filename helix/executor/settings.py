@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -20,6 +22,11 @@ class RunSettings:
     each call, `wait_limit` the time that a call waits for an overloaded server, and all calls for one that has gone
     away. `merge` lets equal deterministic calls share one. Runs of different `tenant`s share no cached prefix in the
     engine.
+
+    `lanes` are the calls that lanes of tools make at once, by name (`tools` is that of tools without one).
+    `allow_hosts` are all hosts that tools may ask over HTTP (None: those that the workflow names), `allow_private`
+    those that may lie at private, loopback and link-local addresses. `mcp_config` is the file that names the MCP
+    servers (None: `mcp.json` beside the workflow), `trust_servers` are those of them whose hints on effects count.
     """
 
     concurrency: int | None = None
@@ -36,6 +43,11 @@ class RunSettings:
     on_bad_row: Literal["stop", "keep"] = "stop"
     limit: int | None = None
     tenant: str | None = None
+    lanes: Mapping[str, int] | None = None
+    allow_hosts: Sequence[str] | None = None
+    allow_private: Sequence[str] = ()
+    mcp_config: str | os.PathLike[str] | None = None
+    trust_servers: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         _at_least(1, concurrency=self.concurrency, attempts=self.attempts)
@@ -48,6 +60,12 @@ class RunSettings:
             raise OptionError(f"max_failed is at most 100%, found {self.max_failed:g}%")
         if self.tenant is not None and not self.tenant.strip():
             raise OptionError("tenant is a name, found a blank one")
+        for name, size in (self.lanes or {}).items():
+            if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+                raise OptionError(f"lanes are numbers of at least 1, found {size} for `{name}`")
+        for option in ("allow_hosts", "allow_private", "trust_servers"):
+            if isinstance(getattr(self, option), str):
+                raise OptionError(f"{option} is a list, found one text")
         if self.on_bad_row not in ("stop", "keep"):
             raise OptionError(f"on_bad_row is `stop` or `keep`, found `{self.on_bad_row}`")
 

@@ -11,7 +11,17 @@ from helix.expr import Call
 from helix.grammar.bind_expr import bind_expr, constant_value
 from helix.grammar.bind_steps import bind_statements, split_output, unread
 from helix.grammar.declare import columns, declare
-from helix.grammar.scope import Callable, Context, Scope, Warning, assigned_names, later_steps, null, used_names
+from helix.grammar.scope import (
+    Callable,
+    Context,
+    DeclaredTool,
+    Scope,
+    Warning,
+    assigned_names,
+    later_steps,
+    null,
+    used_names,
+)
 from helix.logical import (
     Filter,
     GroupReduce,
@@ -49,11 +59,14 @@ RESERVED = ("_row", "_error")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
-    """A workflow that is right: its plan, the Python functions it declares, and what is probably not meant."""
+    """A workflow that is right: its plan, the Python functions and the tools it declares by their qualified names, and
+    what is probably not meant.
+    """
 
     plan: LogicalPlan
     callables: Mapping[str, Callable]
     warnings: tuple[Warning, ...]
+    tools: Mapping[str, DeclaredTool]
 
 
 def bind(
@@ -111,7 +124,12 @@ def _bind(
     sink = Sink(rows=scope.rows, columns=sink_columns, also=also, span=workflow.span)
     _warn_unused(context, workflow)
     plan = LogicalPlan(name=workflow.name, sink=sink, steps=tuple(context.steps))
-    return Bound(plan=plan, callables=dict(context.callables), warnings=tuple(context.warnings))
+    return Bound(
+        plan=plan,
+        callables=dict(context.callables),
+        warnings=tuple(context.warnings),
+        tools=dict(context.declared),
+    )
 
 
 def _bind_top(context: Context, scope: Scope, statement: Statement) -> None:

@@ -249,6 +249,7 @@ def _use(context: Context, use: UseDecl) -> None:
         active=(*context.active, key),
         namespace=_namespace(context, folder, use.path),
         callables=context.callables,
+        declared=context.declared,
         steps=context.steps,
     )
     context.uses[use.name] = (module, inner)

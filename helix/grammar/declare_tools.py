@@ -10,7 +10,7 @@ from typing import Any, get_args
 from helix.durations import duration
 from helix.errors import BindError, TypeMismatch, name_help
 from helix.expr import Literal, Name
-from helix.grammar.scope import Context
+from helix.grammar.scope import Context, DeclaredTool
 from helix.logical import Effects, Tool
 from helix.schema import Column
 from helix.services import Origin
@@ -89,6 +89,8 @@ def declare_tool(context: Context, tool: ToolDecl, params: tuple[Column, ...]) -
     if made.effects == "pure" and made.reads:
         message = f"`{tool.name}` reads {', '.join(made.reads)}, so its effects are not `pure`"
         context.error(BindError(message, tool.span, "write `effects read`"))
+    says_effects = any(trait.name == "effects" for trait in tool.traits)
+    context.declared[made.name] = DeclaredTool(tool=made, says_effects=says_effects)
     return made
 
 

@@ -37,12 +37,20 @@ class Callable:
     name: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeclaredTool:
+    """A tool as it is declared; `says_effects` tells whether the declaration names its effects."""
+
+    tool: Tool
+    says_effects: bool
+
+
 @dataclass(slots=True, kw_only=True)
 class Context:
     """One workflow file while it is bound: its declarations, and where mistakes are collected.
 
     `namespace` is empty for the workflow itself and the path of a sub-workflow: tools and functions of one name in two
-    files are two. `callables` are those of all files, by their qualified name.
+    files are two. `callables` and `declared` tools are those of all files, by their qualified name.
 
     `broken` are the sub-workflows that could not be loaded: that is told once, not at each use. `active` are the files
     that are being used around this one.
@@ -64,6 +72,7 @@ class Context:
     used: set[str] = field(default_factory=set)
     namespace: str = ""
     callables: dict[str, Callable] = field(default_factory=dict)
+    declared: dict[str, DeclaredTool] = field(default_factory=dict)
     steps: dict[str, None] = field(default_factory=dict)
 
     def qualified(self, name: str) -> str:

@@ -11,11 +11,12 @@ from typing import Any
 
 from helix.canonical import to_json_text
 from helix.errors import ToolError
+from helix.executor.tools.results import error_words, plain_json, result_text
 from helix.executor.tools.threads import Threads
 from helix.logical import Tool
-from helix.replies import completed
-from helix.types import Type, mismatch
 
+# As much of the text of an exception as a traceback shows.
+_LONGEST = 4000
 # Where a traceback begins to be the tool's own.
 _OURS = ("/helix/executor/tools/threads.py", "/helix/executor/tools/python.py", "/asyncio/tasks.py")
 
@@ -48,8 +49,8 @@ class PythonTool:
             # The function's own tasks were cancelled, not this call.
             value, error = None, cancelled
         if error is not None:
-            raise ToolError(f"{name} raised {_words(error)}", traceback=_trace(error)) from None
-        return result_text(value, self._tool.returns, name)
+            raise ToolError(f"{name} raised {error_words(error)}", traceback=_trace(error)) from None
+        return result_text(value, self._tool.returns, name, self._tool.max_bytes)
 
     def close(self) -> None:
         """Nothing is held."""
@@ -79,10 +80,13 @@ def fresh(value: Any) -> Any:
 
 
 def _called(function: Callable[..., Any], given: dict[str, Any]) -> tuple[Any, BaseException | None]:
-    """A result or what was raised, handed over as a value: StopIteration cannot pass through a coroutine."""
+    """A result or what was raised, handed over as a value: StopIteration cannot pass through a coroutine.
+
+    What is meant to end a program ends none from a thread: it is the tool's error like any other.
+    """
     try:
         return function(**given), None
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         return None, error
 
 
@@ -93,49 +97,9 @@ async def _caught(work: Any) -> tuple[Any, BaseException | None]:
         return None, error
 
 
-def _words(error: BaseException) -> str:
-    text = str(error)
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
-
-
 def _trace(error: BaseException) -> str:
     """The traceback from the tool's own frames on."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not frame.filename.replace("\\", "/").endswith(_OURS)]
-    lines = traceback.format_list(own) + traceback.format_exception_only(type(error), error)
-    return "".join(lines)
-
-
-def result_text(value: Any, kind: Type, name: str) -> str:
-    """A tool's result as JSON: tuples are lists, dataclasses and pydantic models records. Raises ToolError."""
-    try:
-        plain = completed(plain_json(value), kind)
-        bad = mismatch(plain, kind)
-        if bad is not None:
-            raise ToolError(f"{name} gave a result that does not fit at `{bad[0] or '/'}`: {bad[1]}")
-        return to_json_text(plain)
-    except RecursionError:
-        raise ToolError(f"{name} gave a result that is not JSON: nested too deeply, or in itself") from None
-    except (TypeError, ValueError) as error:
-        raise ToolError(f"{name} gave a result that is not JSON: {error}") from None
-
-
-def plain_json(value: Any) -> Any:
-    """Lists, dicts and scalars of what a function gave."""
-    import dataclasses
-
-    if value is None or value.__class__ in (str, int, float, bool):
-        return value
-    if hasattr(value, "model_dump"):
-        return plain_json(value.model_dump(mode="json"))
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    if isinstance(value, dict):
-        return {str(key): plain_json(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain_json(item) for item in value]
-    # What is a str, int or float by inheritance, such as an enum, becomes one in fact.
-    for kind in (str, int, float):
-        if isinstance(value, kind) and not isinstance(value, bool):
-            return kind.__str__(value) if kind is str else kind(value)
-    return value
+    last = traceback.format_exception_only(type(error), error)
+    return "".join([*traceback.format_list(own), *(line[:_LONGEST] for line in last)])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import sqlite3
 import time
 from collections.abc import Callable
@@ -11,29 +10,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from helix.canonical import canonical_text
 from helix.errors import OptionError, ToolError
-from helix.executor.tools.python import result_text
+from helix.executor.tools.results import result_text
+from helix.executor.tools.sql_checks import MAX_ROWS as MAX_ROWS
+from helix.executor.tools.sql_checks import TIME_LIMIT, bound, records
+from helix.executor.tools.sql_checks import check_query as check_query
 from helix.executor.tools.threads import Threads
 from helix.logical import Tool
 
-MAX_ROWS = 1000
-TIME_LIMIT = 30.0
-# What may not stand in a query even below its root.
-_WRITES = (
-    "Insert",
-    "Update",
-    "Delete",
-    "Merge",
-    "Create",
-    "Drop",
-    "Alter",
-    "Command",
-    "Attach",
-    "Detach",
-    "Pragma",
-    "Into",
-)
 # What SQLite itself refuses to do for a query, should the parse be wrong about it.
 _REFUSED = frozenset((sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH))
 _REFUSED_FUNCTIONS = frozenset(("load_extension", "writefile", "readfile", "edit", "fts3_tokenizer"))
@@ -82,7 +66,7 @@ class SqlTool:
         bound_values = {name: bound(value) for name, value in given.items()}
         unchecked = statement if own is None else None
         rows = await self._on_thread(lambda connection: self._rows(connection, statement, bound_values), unchecked)
-        return result_text(rows, self._tool.returns, self._tool.name)
+        return result_text(rows, self._tool.returns, self._tool.name, self._tool.max_bytes)
 
     def _prepare(self) -> None:
         """Opens the database and has the tool's own statement compiled, so that no call is made in vain."""
@@ -148,14 +132,7 @@ class SqlTool:
                 late.kind = "timeout"
                 raise late from None
             raise ToolError(f"{name}: {error}") from None
-        if len(found) > self._limit:
-            raise ToolError(f"{name} found more than {self._limit} rows; add a LIMIT, or raise the trait `max_rows`")
-        twice = next((column for column in columns if columns.count(column) > 1), None)
-        if twice is not None:
-            raise ToolError(f"{name}: two columns are called `{twice}`; name them apart with AS")
-        if any(isinstance(value, bytes) for row in found for value in row):
-            raise ToolError(f"{name} found binary values; select them as hex(...)")
-        return [dict(zip(columns, row, strict=True)) for row in found]
+        return records(name, columns, found, self._limit)
 
     def _connection(self) -> sqlite3.Connection:
         """An idle connection to the database, or a new one, opened read-only."""
@@ -178,33 +155,6 @@ class SqlTool:
         return connection
 
 
-def bound(value: Any) -> Any:
-    """A value as it is bound to a statement: a list or a record as its JSON."""
-    return canonical_text(value) if isinstance(value, list | dict) else value
-
-
 def _authorize(action: int, first: str | None, second: str | None, database: str | None, source: str | None) -> int:
     refused = action in _REFUSED or (action == sqlite3.SQLITE_FUNCTION and second in _REFUSED_FUNCTIONS)
     return sqlite3.SQLITE_DENY if refused else sqlite3.SQLITE_OK
-
-
-def check_query(statement: str) -> None:
-    """Refuses everything but one query. Raises ToolError saying what was found."""
-    import sqlglot
-    from sqlglot import exp
-
-    try:
-        parsed = sqlglot.parse(statement, read="sqlite")
-    except Exception as error:
-        # Whatever the parser stumbles over, the statement came from a row or a model and is that row's error.
-        first = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip().split("\n")[0]
-        raise ToolError(f"the statement is not SQL: {first}") from None
-    roots = [each for each in parsed if each is not None]
-    if len(roots) != 1:
-        raise ToolError(f"one query is run at a time, found {len(roots)} statements")
-    root = roots[0]
-    if not isinstance(root, exp.Query):
-        raise ToolError(f"only queries are run, found {type(root).__name__.upper()}")
-    for part in root.walk():
-        if type(part).__name__ in _WRITES:
-            raise ToolError(f"only queries are run, found {type(part).__name__.upper()} inside one")

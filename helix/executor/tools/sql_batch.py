@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from helix.errors import ToolError
-from helix.executor.tools.python import result_text
-from helix.executor.tools.sql import SqlTool, bound
+from helix.executor.tools.results import result_text
+from helix.executor.tools.sql import SqlTool
+from helix.executor.tools.sql_checks import bound
 from helix.executor.tools.threads import Threads
 from helix.logical import Tool
 from helix.sql_lookup import lookup_of
@@ -43,7 +44,7 @@ class SqlLookups(SqlTool):
 
     def _text(self, rows: list[dict[str, Any]]) -> str | None:
         try:
-            return result_text(rows, self._tool.returns, self._tool.name)
+            return result_text(rows, self._tool.returns, self._tool.name, self._tool.max_bytes)
         except ToolError:
             # The call by itself tells what is wrong, in its own words.
             return None

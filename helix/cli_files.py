@@ -1,0 +1,31 @@
+"""What commands are given: a workflow's file, and constants."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from helix.errors import OptionError
+
+if TYPE_CHECKING:
+    from helix.dsl import Workflow
+
+
+def load_workflow(file: str) -> Workflow:
+    """The workflow that a file holds: a `.helix` file, or a Python file with one workflow in it, `file.py[:name]`."""
+    from helix import api
+
+    path, _, name = file.partition(":") if ".py" in file else (file, "", "")
+    if path.endswith(".py"):
+        return api.load_python(path, name or None)
+    return api.load(path)
+
+
+def constants_of(given: tuple[str, ...]) -> dict[str, str]:
+    """The constants of `--set NAME=VALUE`."""
+    constants: dict[str, str] = {}
+    for each in given:
+        name, equals, value = each.partition("=")
+        if not equals or not name.strip():
+            raise OptionError(f"--set takes name=value, found `{each}`")
+        constants[name.strip()] = value
+    return constants
