@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from helix.aligned import aligned
 from helix.durations import duration
 from helix.errors import OptionError
 from helix.executor.store.upkeep import Contents, clear, contents
@@ -84,7 +85,7 @@ def _text(found: Contents) -> str:
             [_model(each.model), each.step, f"{each.results:,}", shown_size(each.bytes), f"{each.hits:,}"]
             for each in found.held
         ]
-        lines += ["", *_table(["model", "step", "results", "size", "fetched"], rows, left=2)]
+        lines += ["", *aligned(["model", "step", "results", "size", "fetched"], rows, left=2)]
     if found.lengths:
         lines += ["", f"lengths of {count(found.lengths, 'reply').replace('replys', 'replies')} for the cost model"]
     if found.runs:
@@ -99,20 +100,8 @@ def _text(found: Contents) -> str:
             ]
             for each in found.runs
         ]
-        lines += ["", *_table(["run of", "input", "begun", "state", "calls", "size"], rows, left=4)]
+        lines += ["", *aligned(["run of", "input", "begun", "state", "calls", "size"], rows, left=4)]
     return "\n".join(lines)
-
-
-def _table(head: list[str], rows: list[list[str]], *, left: int) -> list[str]:
-    widths = [max(len(row[at]) for row in [head, *rows]) for at in range(len(head))]
-    lines: list[str] = []
-    for row in [head, *rows]:
-        cells = [
-            cell.ljust(width) if at < left else cell.rjust(width)
-            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append("  ".join(cells).rstrip())
-    return lines
 
 
 def _json(found: Contents) -> str:

@@ -251,19 +251,24 @@ class Arguments:
         self._ranked.clear()
         self._ranked_shared.clear()
 
+    def ranked(
+        self, tool: str, name: str, kinds: frozenset[str] | None = None, unit: float = 1.0
+    ) -> list[tuple[float, Function]]:
+        """The best functions of an argument with their rates, those of some kinds or all."""
+        found = heapq.nsmallest(
+            self.settings.most_functions,
+            (
+                (-tally.rate(unit), function)
+                for function, tally in self.own.get((tool, name), {}).items()
+                if tally.seen >= self.settings.least_seen and (kinds is None or function[0] in kinds)
+            ),
+        )
+        return [(-rate, function) for rate, function in found]
+
     def _best(self, tool: str, name: str, unit: float) -> list[tuple[float, Function]]:
         ranked = self._ranked.get((tool, name))
         if ranked is None:
-            least = self.settings.least_seen
-            ranked = heapq.nsmallest(
-                self.settings.most_functions,
-                (
-                    (-tally.rate(unit), function)
-                    for function, tally in self.own.get((tool, name), {}).items()
-                    if tally.seen >= least
-                ),
-            )
-            ranked = self._ranked[tool, name] = [(-rate, function) for rate, function in ranked]
+            ranked = self._ranked[tool, name] = self.ranked(tool, name, None, unit)
         return ranked
 
     def _best_shared(self, name: str, unit: float) -> list[tuple[float, Function]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import combinations, groupby
 from typing import Any
@@ -46,10 +46,14 @@ class _Moment:
     """All that is guessed at one decision. The last two features are those of SAY and of any other call."""
 
     view: View
+    sources: Sources
     guesses: list[_Guess]
     features: list[dict[str, float]]
     say: float
     probabilities: list[float]
+
+
+Heard = Callable[[Session, list[ToolEvent], list[Candidate]], None]
 
 
 class Miner:
@@ -76,13 +80,22 @@ class Miner:
         At most `tools_tried` tools with `sets_tried` argument sets each are looked at.
         """
         moment = self._moment(history, tools)
-        ranked = sorted(moment.guesses, key=lambda guess: (-guess.p, guess.tool, guess.key))
-        return [self._candidate(guess, history) for guess in ranked[:most]]
+        return [self._candidate(guess, history) for guess in _ranked(moment.guesses)[:most]]
 
     def next_tools(self, history: History, *, tools: Collection[str] | None = None) -> list[tuple[str, float]]:
         """The tools that may come next with their probabilities, the likeliest first; `SAY` is one of them."""
         view = self.decisions.look(history, tools)
         return sorted(zip(view.outcomes, view.probabilities, strict=True), key=lambda each: (-each[1], each[0]))
+
+    def chances_of(self, pattern: str) -> tuple[float, float, float]:
+        """The chances and hits of a pattern, and Wilson's lower bound of its rate."""
+        chances, hits = (each / self.unit for each in self.chances.get(pattern, (0.0, 0.0)))
+        return chances, hits, wilson(hits, chances)
+
+    def chances_of(self, pattern: str) -> tuple[float, float, float]:
+        """The chances and hits of a pattern, and Wilson's lower bound of its rate."""
+        chances, hits = (each / self.unit for each in self.chances.get(pattern, (0.0, 0.0)))
+        return chances, hits, wilson(hits, chances)
 
     def _candidate(self, guess: _Guess, history: History) -> Candidate:
         chances, hits, low = self._bound(guess.pattern, guess.p)
@@ -138,19 +151,26 @@ class Miner:
         probabilities = self.calls.probabilities(features)
         for guess, p in zip(guesses, probabilities, strict=False):
             guess.p = p
-        return _Moment(view, guesses, features, probabilities[-2], probabilities)
+        return _Moment(view, sources, guesses, features, probabilities[-2], probabilities)
 
     # --- learning ---
 
-    def mine(self, sessions: Iterable[Session]) -> None:
+    def mine(self, sessions: Iterable[Session], heard: Heard | None = None) -> None:
         """Learns many sessions in their order. Sessions of one group are scored before any of them is learned, so that
-        no try of a task is predicted from another one."""
+        no try of a task is predicted from another one.
+
+        `heard` is told of each decision after it was scored: its session, its calls, and what had been predicted.
+        """
         for _, held in groupby(sessions, key=lambda session: session.group):
             group = list(held)
             for session in group:
-                self._replay(session, self._score)
+                for history, calls in decisions_of(session):
+                    moment = self._score(history, calls)
+                    if heard is not None and moment is not None:
+                        heard(session, calls, [self._candidate(each, history) for each in _ranked(moment.guesses)])
             for session in group:
-                self._replay(session, self._count)
+                for history, calls in decisions_of(session):
+                    self._count(history, calls)
                 self._aged()
 
     def observe(self, session: Session) -> None:
@@ -162,31 +182,25 @@ class Miner:
         if self.settings.half_life is not None:
             self.unit *= 2.0 ** (1.0 / self.settings.half_life)
 
-    def _replay(self, session: Session, see: Any) -> None:
-        for history, calls in decisions_of(session):
-            see(history, calls)
-
-    def _score(self, history: History, calls: list[ToolEvent]) -> None:
+    def _score(self, history: History, calls: list[ToolEvent]) -> _Moment | None:
         """Predicts one decision, and learns how to weigh what spoke for each outcome."""
         if not self.decisions.trie.counts:
-            return
+            return None
         moment = self._moment(history)
+        self._chances(moment, {call_key(each.tool, each.args) for each in calls})
         for call in calls or [None]:
             key = None if call is None else call_key(call.tool, call.args)
-            self._chances(
-                moment, {call_key(each.tool, each.args) for each in calls}, counted=call is (calls or [None])[0]
-            )
             place = next((at for at, guess in enumerate(moment.guesses) if guess.key == key), None)
             if place is None:
                 place = len(moment.features) - (2 if call is None else 1)
             self.calls.learn(moment.features, place, moment.probabilities)
             self.decisions.weigh(moment.view, SAY if call is None else call.tool)
             if call is not None:
-                self.arguments.weigh(call.tool, call.args, Sources(history, dates=self.settings.dates), self.unit)
+                self.arguments.weigh(call.tool, call.args, moment.sources, self.unit)
+        return moment
 
-    def _chances(self, moment: _Moment, keys: set[str], *, counted: bool) -> None:
-        if not counted:
-            return
+    def _chances(self, moment: _Moment, keys: set[str]) -> None:
+        """Counts a chance for each pattern that was likely enough, and a hit where it was right."""
         for guess in moment.guesses:
             if guess.p < LEAST_P:
                 continue
@@ -255,7 +269,8 @@ def decisions_of(session: Session) -> Iterable[tuple[History, list[ToolEvent]]]:
             while at < len(events) and isinstance(found := events[at], ToolEvent) and found.id in listed:
                 calls.append(found)
                 at += 1
-            yield history, calls
+            if event.status == "ok":
+                yield history, calls
             history.said(event.text)
         else:
             calls = [event]
@@ -274,6 +289,11 @@ def _in_words(last: str, tool: str, functions: Mapping[str, Function]) -> str:
     filled = [f"{name} = {said_of(each)}" for name, each in sorted(functions.items()) if each[0] != "absent"]
     before = {"USER": "a text of the user", "^": "the beginning"}.get(last, last)
     return f"after {before}: {tool}({', '.join(filled)})"
+
+
+def _ranked(guesses: list[_Guess]) -> list[_Guess]:
+    """The likeliest first, ties by name."""
+    return sorted(guesses, key=lambda guess: (-guess.p, guess.tool, guess.key))
 
 
 def _bin(p: float) -> int:

@@ -41,7 +41,9 @@ def hide_secrets(args: Mapping[str, Any], names: Iterable[str], key: bytes) -> d
     hidden = dict(args)
     for name in names:
         if name in hidden:
-            digest = hmac.new(key, canonical_bytes([name, hidden[name]]), hashlib.sha256).hexdigest()
+            digest = hmac.new(
+                key, canonical_text([name, hidden[name]]).encode("utf-8", "surrogatepass"), hashlib.sha256
+            ).hexdigest()
             hidden[name] = {SECRET: f"hmac-sha256:{digest}"}
     return hidden
 

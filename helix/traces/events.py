@@ -30,7 +30,8 @@ class Effects:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LlmEvent:
     """A decision of a model. `user` are the texts that came since the last one, `calls` the ids of the tool events that
-    it led to; none is SAY, a turn without a call. Times are seconds from the start of the run, or None."""
+    it led to; none is SAY, a turn without a call. Where the status is not ok nothing was decided: the model failed, or
+    the recording ends with a text of the user. Times are seconds from the start of the run, or None."""
 
     session: str
     id: str
@@ -78,7 +79,7 @@ class Session:
     @property
     def decisions(self) -> int:
         """How often a model decided."""
-        return sum(isinstance(event, LlmEvent) for event in self.events)
+        return sum(isinstance(event, LlmEvent) and event.status == "ok" for event in self.events)
 
     @property
     def calls(self) -> tuple[ToolEvent, ...]:

@@ -2,7 +2,7 @@
 
     recorder = TraceRecorder("run.trace.jsonl")
     row = recorder.session("0")
-    turn = row.decided(user=["Where is order 7?"], text=None, calls=1, start=row.now(), end=row.now())
+    turn = row.decided(user=["Where is order 7?"], calls=1, start=0.0, end=row.now())
     row.called("orders", {"order": 7}, result=[...], id=turn.calls[0], step=turn.step, start=..., end=...)
     recorder.close()
 
@@ -60,6 +60,7 @@ class TraceRecorder:
         self._path = None if path is None else Path(path)
         self._beside: Path | None = None
         self._file: IO[str] | None = None
+        self._broken: OSError | None = None
         if self._path is not None:
             self._beside = self._path.with_name(f".{self._path.name}.{os.getpid()}.tmp")
             try:
@@ -91,6 +92,8 @@ class TraceRecorder:
         file, self._file = self._file, None
         try:
             file.close()
+            if self._broken is not None:
+                raise self._broken
             self._beside.replace(self._path)
         except OSError as error:
             self._beside.unlink(missing_ok=True)
@@ -104,17 +107,25 @@ class TraceRecorder:
             self._file = None
             self._beside.unlink(missing_ok=True)
 
+    def forget(self, name: str) -> None:
+        """Hears that a session is over: nothing of it is held any more."""
+        self._sessions.pop(name, None)
+
     def add(self, event: Event) -> None:
         """Records an event that was made elsewhere."""
         self.written += 1
         if self._path is None:
             self.events.append(event)
-        elif self._file is not None:
-            self._file.write(event_line(event))
+        elif self._file is not None and self._broken is None:
+            try:
+                self._file.write(event_line(event))
+            except OSError as error:
+                # A run goes on without its trace; `close` tells.
+                self._broken = error
 
     def shown_args(self, tool: str, args: Mapping[str, Any]) -> dict[str, Any]:
         """The canonical arguments of a call, with hashes for those that are secret."""
-        held = canonical_args(args, self.schemas.get(tool))
+        held = canonical_args({name: shown_result(value) for name, value in args.items()}, self.schemas.get(tool))
         names = self.secret_args.get(tool)
         return hide_secrets(held, sorted(names), self._key) if names else held
 
@@ -138,15 +149,20 @@ class SessionRecorder:
         *,
         user: Sequence[str] = (),
         text: str | None = None,
-        calls: int = 0,
+        calls: int | Sequence[str] = 0,
+        step: int | None = None,
         status: Status = "ok",
         start: float | None = None,
         end: float | None = None,
     ) -> Turn:
-        """Records a decision of the model with so many calls (0: it only spoke); gives its number and their ids."""
-        step = self._decided
-        self._decided += 1
-        ids = tuple(f"{step}.{number}" for number in range(calls))
+        """Records a decision of the model; gives its number and the ids of its calls.
+
+        `calls` is how many it asks for (0: it only spoke), or the ids that they have. Without `step` decisions are
+        numbered as they come.
+        """
+        step = self._decided if step is None else step
+        self._decided = max(self._decided, step + 1)
+        ids = tuple(f"{step}.{number}" for number in range(calls)) if isinstance(calls, int) else tuple(calls)
         self._recorder.add(
             LlmEvent(
                 session=self.name,

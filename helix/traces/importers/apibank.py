@@ -54,4 +54,4 @@ def _dialogue(file: Path, name: str) -> list[Event]:
             talk.result(place, output, "error" if result.get("exception") else status_of(output))
         else:
             raise odd(f"the role is User, AI or API, found {role!r}")
-    return list(talk.events)
+    return list(talk.end())

@@ -70,11 +70,12 @@ def _session(
                 talk.result(place, None)
                 continue
             found = next(left, None)
-            if found is None or found[0] != tool or found[1] != args:
+            if found is None or found[0] != tool:
                 raise InputError(f"the results of `{name}` are not those of its calls: `{tool}` has none", path=shown)
-            talk.result(place, found[2])
+            # A simulated API may have changed its arguments: those of the key are what was asked for.
+            talk.result(place, found[1])
         talk.decide(None, [])
-    return list(talk.events)
+    return list(talk.end())
 
 
 def _parsed(key: dict[str, list[list[str]]], shown: str) -> dict[str, list[list[_Call]]]:
@@ -188,7 +189,5 @@ def _results(path: str | os.PathLike[str]) -> dict[str, list[Any]]:
         ):
             raise InputError("results are an array of sessions, each with `id` and `events`", path=os.fspath(path))
         calls = [event for event in each["events"] if isinstance(event, dict) and event.get("k") == "call"]
-        if any(not isinstance(event.get("args"), dict) for event in calls):
-            raise InputError(f"`{each['id']}` has a call without `args`", path=os.fspath(path))
-        found[each["id"]] = [(event.get("tool"), canonical_args(event["args"]), event.get("result")) for event in calls]
+        found[each["id"]] = [(event.get("tool"), event.get("result")) for event in calls]
     return found

@@ -39,7 +39,7 @@ def import_openai(path: str | os.PathLike[str]) -> list[Event]:
             _messages(each["traj"], talk)
         except _Odd as odd:
             raise InputError(f"{where}, message {odd.place}: {odd}", path=shown) from None
-        events += talk.events
+        events += talk.end()
     return events
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -76,10 +77,17 @@ class Conversation:
             self.events.append(ToolEvent(**names, id=id, step=step, tool=tool, args=args, status="cancelled"))
         return places
 
+    def end(self) -> list[LlmEvent | ToolEvent]:
+        """All events. Texts of the user that nobody answered come last, with a decision that was never taken; so does a
+        session in which nothing happened have one event."""
+        if self._user or not self.events:
+            self.decide(None, [])
+            event = self.events[-1]
+            self.events[-1] = replace(event, status="cancelled")
+        return self.events
+
     def result(self, place: int, value: Any, status: Status | None = None) -> None:
         """A call has given this."""
-        from dataclasses import replace
-
         event = self.events[place]
         assert isinstance(event, ToolEvent)
         self.events[place] = replace(event, result=value, status=status or status_of(value))

@@ -1,0 +1,100 @@
+"""Writes what happens in a run as a trace: decisions of agents, replies to llm steps, calls of tools.
+
+An agent in a row is a session of its own; the llm and tool steps of a row are one session together, since no model
+there decides what comes next. What a speculation launches is not here: only what was asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+from helix.executor.engines.base import Request
+from helix.executor.tool_calls import Decision, ToolCall, ToolResult
+from helix.services import Tool
+from helix.traces.events import Effects, Status
+from helix.traces.recorder import SessionRecorder, TraceRecorder
+
+if TYPE_CHECKING:
+    from helix.executor.calls import Outcome
+
+# Failures by which a run ends a call before it is done.
+_CUT = frozenset({"not_started", "interrupted", "cancelled"})
+
+
+class Tracing:
+    """Hears of decisions and results (a `Watcher` of `ToolCalls`) and records them. Made on the run's loop."""
+
+    def __init__(self, recorder: TraceRecorder) -> None:
+        self._recorder = recorder
+        self._began = asyncio.get_running_loop().time()
+
+    def decided(self, decision: Decision) -> None:
+        """A model has decided."""
+        self._session(decision.session, decision.row).decided(
+            step=decision.turn,
+            user=decision.told,
+            text=decision.text or None,
+            calls=[_id(decision.turn, call.position) for call in decision.calls],
+            start=self._at(decision.began),
+            end=self._at(decision.ended),
+        )
+
+    def returned(self, call: ToolCall, result: ToolResult) -> None:
+        """A call of a tool has ended."""
+        value: Any = result.error
+        if result.text is not None:
+            try:
+                value = json.loads(result.text)
+            except ValueError:
+                value = result.text
+        status: Status = "ok" if result.error is None else "cancelled" if result.kind in _CUT else "error"
+        self._session(call.session, call.row).called(
+            own_name(call.tool.name),
+            call.args,
+            result=value,
+            status=status,
+            id=None if call.turn is None else _id(call.turn, call.position),
+            step=call.turn,
+            start=self._at(result.began),
+            end=self._at(result.ended),
+            effects=effects_of(call.tool),
+        )
+
+    def closed(self, session: str) -> None:
+        """No call of a session will come any more."""
+        self._recorder.forget(session)
+
+    def replied(self, request: Request, outcome: Outcome, began: float | None = None) -> None:
+        """A model has replied to an llm step, or its reply was there (`began` is None)."""
+        failure = outcome.failure
+        status: Status = "ok" if failure is None else "cancelled" if failure.kind in _CUT else "error"
+        texts = [message.content for message in request.messages if message.role == "user"]
+        self._session(f"{request.row}", request.row).decided(
+            user=texts[-1:],
+            text=outcome.text,
+            status=status,
+            start=self._at(began),
+            end=None if began is None else self._at(asyncio.get_running_loop().time()),
+        )
+
+    def _session(self, name: str, row: int) -> SessionRecorder:
+        return self._recorder.session(name, group=f"{row}")
+
+    def _at(self, moment: float | None) -> float | None:
+        return None if moment is None else max(0.0, moment - self._began)
+
+
+def own_name(name: str) -> str:
+    """The name of a tool without the path of a sub-workflow."""
+    return name.rpartition("#")[2]
+
+
+def effects_of(tool: Tool) -> Effects:
+    """What a tool declares of its effects."""
+    return Effects(cls=tool.effects, reads=tool.reads or (), writes=tool.writes or ())
+
+
+def _id(turn: int, position: int) -> str:
+    return f"{turn}.{position}"
