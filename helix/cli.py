@@ -101,26 +101,19 @@ def init(folder: Path) -> None:
 @cli.command()
 @click.argument("files", nargs=-1, required=True)
 @_set
-def check(files: tuple[str, ...], constants: tuple[str, ...]) -> int:
-    """Find mistakes in workflow FILES without running anything."""
-    from helix import api
-    from helix.callables import look_up_callables
+@click.option("--json", "as_json", is_flag=True, help="Print mistakes and warnings as JSON, for editors.")
+@click.option("--as", "named", metavar="FILE", help="What standard input (`-`) is called, and lies beside.")
+def check(files: tuple[str, ...], constants: tuple[str, ...], as_json: bool, named: str | None) -> int:
+    """Find mistakes in workflow FILES without running anything; `-` is standard input.
 
-    wrong = 0
-    for file in files:
-        try:
-            workflow = _load(file)
-            bound = api.check(workflow, set=_constants(constants))
-            look_up_callables(workflow, bound)
-        except HelixError as error:
-            click.echo(clean(error.render()), err=True)
-            wrong += 1
-            continue
-        for warning in bound.warnings:
-            place = f" ({warning.span})" if warning.span is not None else ""
-            click.echo(f"warning: {warning.message}{place}", err=True)
-        click.echo(f"{file}: ok", err=True)
-    return WRONG if wrong else 0
+    \b
+    helix check support.helix
+    helix check *.helix --set tone=warm
+    helix check - --as support.helix --json < unsaved.helix
+    """
+    from helix.command_check import check_command
+
+    return check_command(files, _constants(constants), _load, as_json=as_json, named=named)
 
 
 @cli.command()

@@ -229,7 +229,12 @@ def near_match(name: str, known: Iterable[str]) -> str | None:
 def name_help(name: str, known: Iterable[str], what: str = "known names", most: int = 12) -> str:
     """The help line for an unknown name: a near match, and the known names, `most` of them."""
     names = sorted(set(known))
-    near = near_match(name, names)
-    listed = ", ".join(names[:most]) + (", ..." if len(names) > most else "")
+    near = near_match(name, (each for each in names if len(each) <= _EXCERPT))
+    listed = ", ".join(map(_clipped, names[:most])) + (", ..." if len(names) > most else "")
     known_part = f"{what}: {listed}" if names else f"there are no {what} here"
     return f"did you mean `{near}`? {known_part}" if near else known_part
+
+
+def _clipped(name: str) -> str:
+    """A name as a list of names shows it: what stands where names should may be a whole file."""
+    return name if len(name) <= _EXCERPT else f"{name[:_EXCERPT]}..."
