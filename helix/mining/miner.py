@@ -8,7 +8,6 @@ import os
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import combinations, groupby
-from typing import Any
 
 from helix.canonical import canonical_text
 from helix.mining.arguments import Arguments, ArgumentSet
@@ -86,11 +85,6 @@ class Miner:
         """The tools that may come next with their probabilities, the likeliest first; `SAY` is one of them."""
         view = self.decisions.look(history, tools)
         return sorted(zip(view.outcomes, view.probabilities, strict=True), key=lambda each: (-each[1], each[0]))
-
-    def chances_of(self, pattern: str) -> tuple[float, float, float]:
-        """The chances and hits of a pattern, and Wilson's lower bound of its rate."""
-        chances, hits = (each / self.unit for each in self.chances.get(pattern, (0.0, 0.0)))
-        return chances, hits, wilson(hits, chances)
 
     def chances_of(self, pattern: str) -> tuple[float, float, float]:
         """The chances and hits of a pattern, and Wilson's lower bound of its rate."""
