@@ -9,17 +9,20 @@ that acts begins and ends; `watchers` hear of each decision of a model and of ea
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from helix.canonical import canonical_text
 from helix.errors import ToolError
 from helix.executor.engines.base import Request
 from helix.executor.tools import RunTool
+from helix.executor.tools.threads import charging
 from helix.services import Tool
+from helix.sql_clock import is_volatile
 
 if TYPE_CHECKING:
-    from helix.executor.calls import Call
+    from helix.executor.calls import Call, Outcome
 
 Source = Literal["made", "merged", "fetched"]
 
@@ -95,8 +98,10 @@ class Deciding:
     request: Request | None = None
 
 
-# Makes a call for good; raises what the tool raises.
+# Makes a call for good, within its time; raises what the tool raises.
 Make = Callable[[], Awaitable[str]]
+# Awaits a call within the time that it has; None where whoever asks for calls sees to that.
+Limited = Callable[[Tool, Awaitable[str]], Awaitable[str]]
 
 
 class Around(Protocol):
@@ -127,9 +132,14 @@ class Watcher(Protocol):
 
 
 class ToolCalls:
-    """The tools of a run, and all calls of them."""
+    """The tools of a run, and all calls of them.
 
-    def __init__(self) -> None:
+    `limited` bounds the time of each call that is made: waiting for a guess is no part of it, so that a call whose
+    guess came to nothing has all of its time.
+    """
+
+    def __init__(self, limited: Limited | None = None) -> None:
+        self._limited = limited
         self._tools: dict[Tool, RunTool] = {}
         self.around: Around | None = None
         self.watchers: list[Watcher] = []
@@ -152,10 +162,11 @@ class ToolCalls:
         loop = asyncio.get_running_loop()
         began = loop.time()
         try:
-            if self.around is None:
-                text = await run(args)
-            else:
-                text = await self.around(call, lambda: run(args))
+            with charging(call.tool.cost):
+                if self.around is None:
+                    text = await run(args)
+                else:
+                    text = await self.around(call, lambda: run(args))
         except Exception as error:
             kind = getattr(error, "kind", "tool")
             message = error.message if isinstance(error, ToolError) else f"{type(error).__name__}: {error}"
@@ -164,12 +175,14 @@ class ToolCalls:
         self.returned(call, ToolResult(text=text, began=began, ended=loop.time()))
         return text
 
+    async def _made(self, tool: Tool, work: Awaitable[str]) -> str:
+        return await (work if self._limited is None else self._limited(tool, work))
+
     def runner(self, tool: Tool) -> Callable[[list[Any], Call], Awaitable[str]]:
         """What makes the calls of a workflow's step, from its arguments in their order."""
-        names = [param.name for param in tool.params]
 
         async def run(args: list[Any], call: Call) -> str:
-            return await self.call(of_step(tool, dict(zip(names, args, strict=True)), call))
+            return await self.call(of_step(tool, args, call.row, call.step))
 
         return run
 
@@ -204,6 +217,41 @@ class ToolCalls:
             run.close()
 
 
-def of_step(tool: Tool, args: dict[str, Any], call: Call) -> ToolCall:
-    """A call that a step of the workflow makes."""
-    return ToolCall(tool=tool, args=args, row=call.row, step=call.step, session=f"{call.row}")
+def of_step(tool: Tool, args: list[Any], row: int, step: str) -> ToolCall:
+    """A call that a step of the workflow makes; arguments in the order of the parameters."""
+    return ToolCall(tool=tool, args=named(tool, args), row=row, step=step, session=f"{row}")
+
+
+def named(tool: Tool, args: Iterable[Any]) -> dict[str, Any]:
+    """Arguments in the order of the parameters, by name."""
+    return dict(zip((param.name for param in tool.params), args, strict=True))
+
+
+def spared(outcome: Outcome) -> ToolResult:
+    """The result of a call that was not made, since an equal one was or its result was known."""
+    failure = outcome.failure
+    return ToolResult(
+        text=outcome.text,
+        error=None if failure is None else failure.message,
+        kind="" if failure is None else failure.kind,
+        source=source_of(outcome),
+    )
+
+
+def source_of(outcome: Outcome) -> Source:
+    """Whether a call was made, an equal one was, or its result was known from before the run."""
+    return "merged" if outcome.merged else "fetched" if outcome.fetched else "made"
+
+
+def merge_key(tool: Tool, args: list[Any]) -> bytes | None:
+    """What equal calls of a tool share within a run; None where each is made: it acts, or may give another result.
+
+    A statement that a row or a model writes may ask for the time or for chance.
+    """
+    if not tool.deterministic:
+        return None
+    if not tool.is_settled:
+        query = named(tool, args).get("query")
+        if query is not None and (not tool.is_sqlite or is_volatile(str(query))):
+            return None
+    return canonical_text([tool.origin, tool.target, tool.name, tool.query, args]).encode("utf-8", "surrogatepass")

@@ -1,0 +1,52 @@
+"""Warm-up of an agent's next prompt: while its tools run, an idle engine computes what is known of that prompt.
+
+The transcript so far is the beginning of the next prompt, whatever the tools give. It is computed with nothing to be
+generated (`max_new_tokens: 0`), and only where the engine has nothing else to do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import cast
+
+from helix.errors import ExecutionError
+from helix.executor.engines.base import Capabilities, Engine, Request, WarmingEngine
+from helix.executor.speculation.figures import Figures
+
+
+class PrefixWarmer:
+    """Computes beginnings on idle engines, one at a time on each. `engines` are those of the run by name."""
+
+    def __init__(self, engines: Mapping[str, tuple[Engine, Capabilities]], figures: Figures) -> None:
+        self._engines = engines
+        self._figures = figures
+        self._busy: dict[str, asyncio.Task[None]] = {}
+
+    def __call__(self, session: str, engine: str, request: Request) -> None:
+        """Begins a warm-up, if the engine can and another one is not going on."""
+        found = self._engines.get(engine)
+        if found is None or not found[1].warms or engine in self._busy:
+            return
+        task = asyncio.get_running_loop().create_task(self._work(cast(WarmingEngine, found[0]), request))
+        self._busy[engine] = task
+        task.add_done_callback(lambda done: self._busy.pop(engine, None))
+
+    async def _work(self, engine: WarmingEngine, request: Request) -> None:
+        try:
+            loads = await engine.load()
+            ranks = [load for load in loads if request.rank is None or load.rank == request.rank]
+            if not ranks or any(load.running or load.waiting for load in ranks):
+                return
+            await engine.warm(request)
+        except ExecutionError:
+            # The call that follows computes what is missing.
+            return
+        self._figures.warmups += 1
+
+    async def close(self) -> None:
+        """Gives up what is going on."""
+        tasks = list(self._busy.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
