@@ -164,9 +164,9 @@ class ToolCalls:
         try:
             with charging(call.tool.cost):
                 if self.around is None:
-                    text = await run(args)
+                    text = await self._made(call.tool, run(args))
                 else:
-                    text = await self.around(call, lambda: run(args))
+                    text = await self.around(call, lambda: self._made(call.tool, run(args)))
         except Exception as error:
             kind = getattr(error, "kind", "tool")
             message = error.message if isinstance(error, ToolError) else f"{type(error).__name__}: {error}"
