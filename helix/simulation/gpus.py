@@ -45,6 +45,7 @@ GPUS: dict[str, Gpu] = {
         _gpu("l40s", 46_068, 864, 362, 32),
         _gpu("mi300x", 196_592, 5300, 1307, 448),
         _gpu("rtx-4090", 24_564, 1008, 165, 32),
+        _gpu("rtx-pro-6000", 97_887, 1792, 503, 64),
     )
 }
 
@@ -71,4 +72,4 @@ def gpus_of(text: str) -> tuple[Gpu, int]:
 
 def _plain(name: str) -> str:
     short = name.strip().lower().replace("_", "-").removesuffix("-sxm").removesuffix("-80gb")
-    return "rtx-4090" if short == "rtx4090" else short
+    return {"rtx4090": "rtx-4090", "rtxpro6000": "rtx-pro-6000"}.get(short, short)

@@ -6,19 +6,21 @@ from helix.errors import OptionError, name_help
 from helix.simulation.cost import PUBLISHED, CostModel
 from helix.simulation.estimate import ACCURACY, estimated_cost
 from helix.simulation.gpus import Gpu
+from helix.simulation.layers import layer_cost
 from helix.simulation.shapes import MODELS, ModelShape
 from helix.simulation.table import calibrated_cost
 
 # What the published fits are of.
 FITTED = "llama-3.1-8b"
 SOURCES = ("linear", "estimate", "aiconfigurator")
-TABLE = "table:"
+TABLE, LAYERS = "table:", "layers:"
 
 
 def cost_model(source: str | None, gpu: Gpu, shape: ModelShape, *, tp: int = 1, named: str | None = None) -> CostModel:
     """The cost model that `source` names: `linear` (a published fit), `estimate` (from data sheets), `aiconfigurator`,
-    FILE.json (the fit to a sweep), `table:FILE.json` (its points). None: the published fit where there is one, else the
-    estimate. `named` is the model as its maker names it, for aiconfigurator. Raises OptionError.
+    FILE.json (the fit to a sweep), `table:FILE.json` (its points), `layers:FOLDER` (tables of layers). None: the
+    published fit where there is one, else the estimate. `named` is the model as its maker names it, for aiconfigurator.
+    Raises OptionError.
     """
     if source is None:
         return PUBLISHED[gpu.name] if _published(gpu, shape, tp) else estimated_cost(gpu, shape, tp=tp)
@@ -35,8 +37,10 @@ def cost_model(source: str | None, gpu: Gpu, shape: ModelShape, *, tp: int = 1, 
             return aiconfigurator_cost(gpu, shape, tp=tp, named=named)
     if source.startswith(TABLE):
         return calibrated_cost(source.removeprefix(TABLE), table=True)
+    if source.startswith(LAYERS):
+        return layer_cost(source.removeprefix(LAYERS), layers=shape.layers)
     if "." not in source and "/" not in source:
-        known = f"{name_help(source, SOURCES, 'cost models')}, FILE.json, {TABLE}FILE.json"
+        known = f"{name_help(source, SOURCES, 'cost models')}, FILE.json, {TABLE}FILE.json, {LAYERS}FOLDER"
         raise OptionError(f"no cost model `{source}`; {known}")
     return calibrated_cost(source)
 

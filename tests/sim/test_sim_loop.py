@@ -9,7 +9,7 @@ import time
 import pytest
 
 from helix.executor.engines.sim import run_virtual
-from helix.executor.engines.sim.loop import DeadlockError
+from helix.executor.engines.sim.loop import LEAST, DeadlockError, VirtualLoop
 from helix.executor.engines.sim.timeline import ARRIVAL, SECOND, STEP_START, Timeline
 from helix.executor.tools.threads import Threads
 
@@ -56,8 +56,86 @@ def test_threads_hold_the_clock_and_are_charged_for() -> None:
         threads.close()
         return first, now(), bool(ticks)
 
-    assert run_virtual(work()) == (0.0, 0.0, False)
+    assert run_virtual(work()) == (0.0, LEAST, False)
     assert run_virtual(work(), job_seconds=4.0) == (0.0, 4.0, False)
+
+
+def test_what_a_tool_declares_is_charged_for_its_threads() -> None:
+    async def work() -> list[float]:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        threads = Threads()
+        ends: list[float] = []
+
+        async def job(seconds: float | None) -> None:
+            with loop.charging(seconds):
+                await threads.run(lambda: None)
+            ends.append(now())
+
+        async def own() -> None:
+            with loop.charging(3.0):
+                await asyncio.to_thread(time.sleep, 0.01)
+                ends.append(now())
+                # What is waited for on the loop takes its own time.
+                await asyncio.sleep(0.5)
+            await asyncio.to_thread(time.sleep, 0.01)
+            ends.append(now())
+
+        await asyncio.gather(job(2.0), job(0.25), job(None), own())
+        threads.close()
+        return ends
+
+    assert run_virtual(work()) == [LEAST, 0.25, 2.0, 3.0, 3.5]
+    assert run_virtual(work(), job_seconds=1.0) == [0.25, 1.0, 2.0, 3.0, 3.5]
+
+
+@pytest.mark.parametrize("seconds", [None, 1.5])
+def test_threads_of_one_time_end_in_the_order_in_which_they_began(seconds: float | None) -> None:
+    async def work() -> list[int]:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        threads = Threads()
+        order: list[int] = []
+
+        async def job(number: int) -> None:
+            with loop.charging(seconds):
+                # The first one is the slowest.
+                await threads.run(lambda: time.sleep(0.02 * (4 - number)))
+            order.append(number)
+
+        await asyncio.gather(*map(job, range(5)))
+        threads.close()
+        return order
+
+    assert run_virtual(work()) == [0, 1, 2, 3, 4]
+
+
+def test_an_error_of_a_thread_comes_when_its_time_is_over() -> None:
+    async def work() -> float:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        with loop.charging(2.0), pytest.raises(ZeroDivisionError):
+            await asyncio.to_thread(lambda: 1 // 0)
+        return now()
+
+    assert run_virtual(work()) == 2.0
+
+
+def test_a_thread_that_does_not_come_back_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("helix.executor.engines.sim.loop.PATIENCE", 0.05)
+    stop = threading.Event()
+
+    async def work() -> None:
+        threads = Threads()
+        try:
+            async with asyncio.timeout(1):
+                await threads.run(stop.wait)
+        finally:
+            threads.close()
+
+    with pytest.raises(DeadlockError, match="has not come back within 0.05 s; the clock stands at 0.000000 s"):
+        run_virtual(work())
+    stop.set()
 
 
 def test_nothing_to_wait_for_is_an_error_that_names_the_tasks() -> None:

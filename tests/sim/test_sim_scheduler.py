@@ -1,81 +1,17 @@
-"""The simulated scheduler: what a pass takes and how long it lasts, by hand; and what must hold in every simulation."""
+"""The simulated scheduler: what a pass takes and how long it lasts, by hand."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from simulating import Recorder, ask, ended, simulate, tokens
 
 from helix.errors import EngineError, OptionError
-from helix.executor.engines.base import Message, Reply, Request
-from helix.executor.engines.sim import SimEngine, SimSettings, run_virtual
-from helix.executor.engines.sim.call import SimCall
-from helix.executor.engines.sim.eviction import EVICTION
-from helix.executor.engines.sim.log import EventLog
-from helix.executor.engines.sim.settings import ORDERS, ROUTERS
-from helix.simulation.cost import LinearCost
-
-# A token of a prompt takes 1 ms, a pass of decoding 10 ms, whatever its size.
-PLAIN = LinearCost(name="plain", a=0.0, b=1.0, c=0.0, d=10.0, e=0.0, f=0.0)
-# The headers of `user` and `assistant`, four bytes a token.
-HEADERS = 2 + 3
-
-
-def ask(text: str, reply: int = 1, **more: Any) -> Request:
-    """A request with a prompt of so many tokens as the text has, and a reply of at most `reply`."""
-    return Request(**{"model": None, "messages": (Message(role="user", content=text),), "max_tokens": reply, **more})
-
-
-def tokens(letter: str, count: int) -> str:
-    return letter * 4 * (count - HEADERS)
-
-
-class Recorder(SimEngine):
-    """Keeps its calls, in the order in which they came."""
-
-    def __init__(self, **changes: Any) -> None:
-        self.calls: list[SimCall] = []
-        given = {"kv_tokens": 10_000, "request_ms": 0.0, "step_gap_us": 0.0, "reply_tokens": 10_000, **changes}
-        together = given.pop("together", 32)
-        super().__init__(SimSettings(**given), PLAIN, keep_events=True, together=together)
-
-    def _call(self, *given: Any) -> SimCall:
-        call = super()._call(*given)
-        self.calls.append(call)
-        return call
-
-    def events(self, *kinds: str) -> list[str]:
-        return [event for event in self.log.events or () if event.split()[2] in kinds]
-
-    @property
-    def order(self) -> list[int]:
-        """The calls in the order of their first prefill."""
-        parts = [number for event in self.events("prefill") for number in event.split()[5:]]
-        return [int(number) for number in dict.fromkeys(parts)]
-
-
-def simulate(engine: SimEngine, *requests: Request, at: tuple[float, ...] = ()) -> list[Reply]:
-    """The replies to requests, each made at its second (all at 0 by default)."""
-
-    async def one(request: Request, when: float) -> Reply:
-        await asyncio.sleep(when)
-        return await engine.generate(request)
-
-    async def work() -> list[Reply]:
-        await engine.open(concurrency=1)
-        when = at or (0.0,) * len(requests)
-        return list(await asyncio.gather(*(one(*each) for each in zip(requests, when, strict=True))))
-
-    return run_virtual(work())
-
-
-def ended(engine: Recorder) -> list[float]:
-    """When each call ended, in milliseconds."""
-    return [(call.ended or 0) / 1e6 for call in engine.calls]
+from helix.executor.engines.base import Message, Reply
+from helix.executor.engines.sim import SimSettings, run_virtual
+from helix.executor.engines.sim.settings import ROUTERS
 
 
 def test_one_call_takes_its_prompt_and_its_reply() -> None:
@@ -325,98 +261,3 @@ def test_prompts_longer_than_the_cache_are_refused() -> None:
 def test_settings_that_do_not_fit_are_refused(given: dict[str, Any], message: str) -> None:
     with pytest.raises(OptionError, match=message):
         SimSettings(**{"kv_tokens": 10_000, **given})
-
-
-class Checked(EventLog):
-    """Looks at the pools whenever something happens."""
-
-    def __init__(self, engine: Recorder) -> None:
-        super().__init__(keep=True)
-        self._engine = engine
-
-    def add(self, time: int, rank: int, kind: str, *numbers: int) -> None:
-        super().add(time, rank, kind, *numbers)
-        for worker in self._engine.workers:
-            pool, calls = worker.pool, [call for call in self._engine.calls if call.rank == worker.number]
-            pool.tree.check()
-            assert pool.free >= 0
-            assert pool.free + pool.tree.size + pool.private == pool.capacity
-            assert pool.private == sum(call.private for call in calls)
-            for call in calls:
-                assert call.private >= 0
-                if call.node is not None:
-                    # Nothing that a running request needs has gone.
-                    assert pool.tree.peek(call.beginning(call.held * pool.page), call.space) == call.held
-
-
-class Watched(Recorder):
-    async def open(self, *, concurrency: int) -> Any:
-        self.calls.clear()
-        found = await super().open(concurrency=concurrency)
-        self.log = Checked(self)
-        for worker in self.workers:
-            worker._log = self.log
-        return found
-
-
-CALLS = st.lists(
-    st.tuples(st.text("ab", max_size=90), st.integers(1, 60), st.integers(0, 40), st.sampled_from([None, 0, 20, 40])),
-    min_size=1,
-    max_size=14,
-)
-SETTINGS = st.fixed_dictionaries(
-    {
-        "kv_tokens": st.sampled_from([96, 160, 400]),
-        "page": st.sampled_from([1, 4]),
-        "max_running": st.integers(1, 6),
-        "ranks": st.integers(1, 2),
-        "router": st.sampled_from(ROUTERS),
-        "eviction": st.sampled_from(sorted(EVICTION)),
-        "prefix_cache": st.booleans(),
-        "chunk": st.sampled_from([None, 8, 20]),
-        "max_prefill": st.sampled_from([16, 64]),
-        "mixed_chunk": st.booleans(),
-        "clip": st.sampled_from([1, 16, 4096]),
-        "retract_steps": st.sampled_from([1, 20]),
-        "reply_tokens": st.sampled_from([5, 60]),
-        # Without a gap a call that comes at the end of a pass may find the next one begun.
-        "step_gap_us": st.just(1.0),
-    }
-)
-
-
-def requests_of(calls: list[tuple[str, int, int, int | None]]) -> tuple[list[Request], tuple[float, ...]]:
-    made = [ask(text, reply, priority=priority) for text, reply, _, priority in calls]
-    return made, tuple(when / 100 for _, _, when, _ in calls)
-
-
-@settings(max_examples=150, deadline=None)
-@given(calls=CALLS, given=SETTINGS, order=st.sampled_from(ORDERS), priority=st.booleans())
-def test_what_must_hold_in_every_simulation(
-    calls: list[tuple[str, int, int, int | None]], given: dict[str, Any], order: str, priority: bool
-) -> None:
-    requests, at = requests_of(calls)
-    given = {**given, "policy": order, "priority_scheduling": priority and order in ("fcfs", "lof")}
-    engine = Watched(**given)
-    replies = simulate(engine, *requests, at=at)
-    ends = Counter(event.split()[3] for event in engine.events("end"))
-    assert ends == Counter(str(call.serial) for call in engine.calls), "each request ends once"
-    for worker in engine.workers:
-        assert worker.pool.private == worker.pool.tree.locked == worker.load == 0
-    assert engine.figures.asked == sum(reply.prompt_tokens or 0 for reply in replies)
-    # Passes that are taken together change nothing.
-    single = Recorder(**given, together=1)
-    assert simulate(single, *requests, at=at) == replies
-    assert single.log.digest == engine.log.digest
-
-
-@settings(max_examples=20, deadline=None)
-@given(calls=CALLS, given=SETTINGS)
-def test_replies_do_not_depend_on_the_schedule(
-    calls: list[tuple[str, int, int, int | None]], given: dict[str, Any]
-) -> None:
-    requests, at = requests_of(calls)
-    # The cache bounds how long a reply may be, so that stays.
-    other = {"kv_tokens": given["kv_tokens"], "page": given["page"], "reply_tokens": given["reply_tokens"]}
-    texts = [reply.text for reply in simulate(Recorder(**given), *requests, at=at)]
-    assert [reply.text for reply in simulate(Recorder(**other), *requests)] == texts

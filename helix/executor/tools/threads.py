@@ -6,9 +6,9 @@ import asyncio
 import contextvars
 import threading
 from collections.abc import Callable
-from contextlib import nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext, suppress
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, cast
 
 from helix.errors import ToolError
 
@@ -16,6 +16,18 @@ from helix.errors import ToolError
 MOST_LOST = 64
 
 _Job = Callable[[], None]
+
+
+def charging(seconds: float | None) -> AbstractContextManager[None]:
+    """Where time is virtual, work of threads inside takes so many seconds of it; else this does nothing."""
+    made = getattr(asyncio.get_running_loop(), "charging", None)
+    return nullcontext() if made is None else cast(AbstractContextManager[None], made(seconds))
+
+
+def holding() -> AbstractAsyncContextManager[None]:
+    """Where time is virtual, it stands still while something outside is waited for; else this does nothing."""
+    made = getattr(asyncio.get_running_loop(), "outside_work", None)
+    return nullcontext() if made is None else cast(AbstractAsyncContextManager[None], made())
 
 
 class Threads:
@@ -57,10 +69,8 @@ class Threads:
                 loop.call_soon_threadsafe(deliver, value, raised)
 
         queue.put(job)
-        # A loop in virtual time holds its clock while a thread works.
-        outside = getattr(loop, "outside_work", nullcontext)
         try:
-            async with outside():
+            async with holding():
                 value, error = await done
         except asyncio.CancelledError:
             if done.cancelled():

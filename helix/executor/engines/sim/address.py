@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
+from math import isfinite
 from typing import Any
 from urllib.parse import parse_qsl
 
 from helix.errors import OptionError, name_help
 from helix.executor.engines.sim.engine import SimEngine
 from helix.executor.engines.sim.settings import SimSettings
-from helix.simulation.capacity import kv_tokens
+from helix.simulation.capacity import kv_bytes_per_token, kv_tokens
 from helix.simulation.gpus import gpus_of
 from helix.simulation.providers import cost_model
 from helix.simulation.shapes import model_shape
 
 FORM = "sim:GPU[xRANKS]/MODEL"
-# What the cost model is, and how many GPUs a rank is spread over.
-COST, TP = "cost", "tp"
-# What an address cannot say.
-_NOT_HERE = ("step_tokens", "ranks")
+# What the cost model is, how many GPUs a rank is spread over, and how many ranks prefill and how many decode.
+COST, TP, SPLIT = "cost", "tp", "pd"
+# What an address cannot say, or says otherwise.
+_NOT_HERE = ("step_tokens", "ranks", "decode_ranks")
+# The page of vLLM.
+_BLOCK = 16
 _KINDS = {each.name: str(each.type) for each in fields(SimSettings) if each.name not in _NOT_HERE}
 _SWITCH = {"on": True, "off": False}
 
@@ -37,12 +40,34 @@ def engine_at(rest: str) -> SimEngine:
     options = dict(parse_qsl(query, keep_blank_values=True))
     source = options.pop(COST, None)
     tp = _value(TP, options.pop(TP, "1"))
+    split = options.pop(SPLIT, None)
+    decode_ranks = 0
+    if split is not None:
+        ranks, decode_ranks = _split(split, ranks if gpus.strip().lower().endswith(f"x{ranks}") else None)
     given = settings_of(options)
+    if given.get("dialect") == "vllm":
+        given.setdefault("page", _BLOCK)
     cost = cost_model(source, gpu, shape, tp=tp, named=model)
-    given.setdefault("kv_tokens", kv_tokens(shape, gpu.memory, tp=tp, page=given.get("page", 1)))
+    if "kv_tokens" not in given:
+        given["kv_tokens"] = kv_tokens(shape, gpu.memory, tp=tp, page=max(1, given.get("page", 1)))
+    given.setdefault("kv_bytes", kv_bytes_per_token(shape, tp=tp))
     given.setdefault("max_context", shape.max_context)
-    settings = SimSettings(**given, ranks=ranks)
+    settings = SimSettings(**given, ranks=ranks, decode_ranks=decode_ranks)
     return SimEngine(settings, cost, model=shape.name, name=f"sim:{place}")
+
+
+def _split(text: str, ranks: int | None) -> tuple[int, int]:
+    """All ranks, and those of them that decode. `ranks` are those that the address says. Raises OptionError."""
+    first, _, second = text.partition(":")
+    if not all(each.isascii() and each.isdigit() and int(each) > 0 for each in (first, second)):
+        raise OptionError(
+            "the setting `pd` of a simulated engine says how many ranks prefill and how many decode, as in pd=1:3; "
+            f"found `{text}`"
+        )
+    made = int(first) + int(second)
+    if ranks is not None and ranks != made:
+        raise OptionError(f"pd={text} are {made} ranks of a simulated engine; found {ranks} in its address")
+    return made, int(second)
 
 
 def settings_of(options: Mapping[str, str]) -> dict[str, Any]:
@@ -54,7 +79,7 @@ def _value(name: str, text: str) -> Any:
     """The value of a setting. Raises OptionError."""
     kind = "int" if name == TP else _KINDS.get(name)
     if kind is None:
-        known = name_help(name, (*_KINDS, COST, TP), "settings", most=60)
+        known = name_help(name, (*_KINDS, COST, TP, SPLIT), "settings", most=60)
         raise OptionError(f"no setting `{name}` of a simulated engine; {known}")
     if kind == "bool":
         if text in _SWITCH:
@@ -66,8 +91,8 @@ def _value(name: str, text: str) -> Any:
         return None
     try:
         number = float(text) if kind == "float" else int(text)
-        if name == TP and number < 1:
+        if not isfinite(number) or (name == TP and number < 1):
             raise ValueError
         return number
-    except ValueError:
+    except (ValueError, OverflowError):
         raise OptionError(f"the setting `{name}` of a simulated engine is a number, found `{text}`") from None

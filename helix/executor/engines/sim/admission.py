@@ -73,7 +73,7 @@ class Admission:
         needed = new + left(call, settings) + settings.page
         verdict: Verdict = "taken"
         most = new if self._chunk is None else self._chunk
-        if needed >= self._total():
+        if needed >= self.total():
             verdict = "full"
         elif self.parts and self._ceil(new) >= self._input:
             verdict = "later"
@@ -107,7 +107,7 @@ class Admission:
         most = min(most, (self._pool.available * page - self._decoding))
         return new if most >= new else most // page * page
 
-    def _total(self) -> float:
+    def total(self) -> float:
         """The tokens of the cache that nobody has and nobody is expected to need."""
         return self._pool.available * self._settings.page - self._running - self._taken
 

@@ -12,9 +12,12 @@ class SimCall:
     told by `kv`.
 
     `prompt` and `target` are the tokens of the two, `most_new` what the reply may take, `done` what of it is there.
-    Of its pages `held` are in the tree, down to `node`, which is locked; `private` are its own. `cached` are the tokens
-    that were found when it was first admitted. `arrived`, `admitted`, `first` (its first token) and `ended` are
-    times in nanoseconds.
+    Of its pages `held` are in the tree, down to `node`, which is locked; `known` of them it has put there itself,
+    `private` are its own. `cached` are the tokens that were found when it was first admitted. `arrived`, `admitted`,
+    `first` (its first token) and `ended` are times in nanoseconds.
+
+    `loaded` says that its prompt was looked for in the host tier. Where other ranks decode, `reserved` are the pages
+    that the one with the number `seat` keeps for it, and `sent` the tokens that are there or on their way.
     """
 
     __slots__ = (
@@ -26,7 +29,9 @@ class SimCall:
         "ended",
         "first",
         "held",
+        "known",
         "kv",
+        "loaded",
         "most_new",
         "node",
         "on_end",
@@ -34,8 +39,11 @@ class SimCall:
         "private",
         "prompt",
         "rank",
+        "reserved",
         "retractions",
         "routing",
+        "seat",
+        "sent",
         "serial",
         "space",
         "target",
@@ -68,7 +76,9 @@ class SimCall:
         self.routing = routing
         self.on_end = on_end
         self.rank = 0
-        self.done = self.kv = self.held = self.private = self.retractions = 0
+        self.done = self.kv = self.known = self.held = self.private = self.retractions = self.reserved = self.sent = 0
+        self.seat: int | None = None
+        self.loaded = False
         self.cached: int | None = None
         self.node: Node | None = None
         self.arrived = 0

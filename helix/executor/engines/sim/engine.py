@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from hashlib import blake2b
+from typing import Any
 
 from helix.errors import EngineError
 from helix.executor.engines.base import Capabilities, FinishReason, Hint, Load, Reply, Request
@@ -17,11 +18,13 @@ from helix.executor.engines.sim.call import SimCall
 from helix.executor.engines.sim.eviction import steps
 from helix.executor.engines.sim.log import EventLog, Figures
 from helix.executor.engines.sim.loop import VirtualLoop
+from helix.executor.engines.sim.pd import DecodeWorker, PrefillWorker
 from helix.executor.engines.sim.prompts import WIDTH, beginning_text, prompt_text
 from helix.executor.engines.sim.replies import Responder, reply_to
 from helix.executor.engines.sim.router import Router
 from helix.executor.engines.sim.settings import SimSettings
 from helix.executor.engines.sim.timeline import ABORT, ARRIVAL, SECOND, Timeline
+from helix.executor.engines.sim.vllm import VllmWorker
 from helix.executor.engines.sim.watch import Watcher
 from helix.executor.engines.sim.worker import TOGETHER, Worker
 from helix.simulation.cost import CostModel
@@ -89,20 +92,8 @@ class SimEngine:
             self._timeline.close()
         self._timeline = timeline = Timeline(asyncio.get_running_loop(), self._broke)
         self.log = EventLog(keep=self._keep_events)
-        self.workers = tuple(
-            Worker(
-                number,
-                settings,
-                self.cost,
-                timeline,
-                self.log,
-                WIDTH,
-                together=self._together,
-                watcher=self._watcher,
-            )
-            for number in range(settings.ranks)
-        )
-        self._router = Router(settings.router, self.workers)
+        self.workers = self._made(timeline)
+        self._router = Router(settings, self.workers[: settings.prefill_ranks], WIDTH)
         self._calls = 0
         return Capabilities(
             max_context=settings.longest,
@@ -112,14 +103,34 @@ class SimEngine:
             models=(self._model,),
             model=self._model,
             revision=f"simulated {self._revision()}",
-            ranks=settings.ranks,
+            ranks=settings.prefill_ranks,
             kv_tokens=settings.kv_tokens,
             page=settings.page,
-            max_running=settings.max_running,
+            max_running=self._at_once(),
             prefix_cache=settings.prefix_cache,
             warms=settings.prefix_cache,
             pass_tokens=self.cost.pass_tokens,
         )
+
+    def _made(self, timeline: Timeline) -> tuple[Worker, ...]:
+        """The workers; those that only decode are the last ones."""
+        settings = self.settings
+        given: tuple[Any, ...] = settings, self.cost, timeline, self.log, WIDTH
+        more: dict[str, Any] = {"together": self._together, "watcher": self._watcher}
+        if settings.dialect == "vllm":
+            return tuple(VllmWorker(number, *given, **more) for number in range(settings.ranks))
+        if not settings.decode_ranks:
+            return tuple(Worker(number, *given, **more) for number in range(settings.ranks))
+        first = settings.prefill_ranks
+        decoders = tuple(DecodeWorker(number, *given, **more) for number in range(first, settings.ranks))
+        more["decoders"] = decoders
+        return (*(PrefillWorker(number, *given, **more) for number in range(first)), *decoders)
+
+    def _at_once(self) -> int:
+        """The requests that run at once, for each rank that requests are sent to."""
+        settings = self.settings
+        decoding = settings.decode_ranks or settings.ranks
+        return max(1, settings.max_running * decoding // settings.prefill_ranks)
 
     def _revision(self) -> str:
         """A digest of what decides replies."""
@@ -164,8 +175,19 @@ class SimEngine:
                 waiting=len(worker.waiting),
                 held=1 - worker.pool.available / worker.pool.capacity,
             )
-            for worker in self.workers
+            for worker in self.workers[: self.settings.prefill_ranks]
         )
+
+    async def prefetch(self, request: Request) -> int:
+        """Has a rank load what its host tier holds of the beginning of prompts; gives the tokens that are on their way.
+
+        Without a host tier, without room, or where it is on the GPU already, that is none.
+        """
+        if self._timeline is None:
+            raise EngineError(f"{self._name} is not open", retryable=True)
+        rank = self._known(request.rank)
+        text = beginning_text(request.messages)
+        return self.workers[rank or 0].prefetch(text, request.model or self._model, self._timeline.now())
 
     def take_hints(self) -> None:
         """Has the caches evict what is used again last, as hints tell it; right after `open`."""
@@ -206,13 +228,19 @@ class SimEngine:
             on_end=self._ended,
         )
 
+    def _known(self, rank: int | None) -> int | None:
+        """A rank that requests can be sent to. Raises EngineError."""
+        ranks = self.settings.prefill_ranks
+        if rank is not None and not 0 <= rank < ranks:
+            raise EngineError(f"{self._name} has {ranks} ranks, from 0; found rank {rank}")
+        return rank
+
     async def _done(self, call: SimCall, rank: int | None) -> None:
         """Sends a call to its worker and waits for its end."""
         timeline, router = self._timeline, self._router
         if timeline is None or router is None:
             raise EngineError(f"{self._name} is not open", retryable=True)
-        if rank is not None and not 0 <= rank < len(self.workers):
-            raise EngineError(f"{self._name} has {len(self.workers)} ranks, from 0; found rank {rank}")
+        self._known(rank)
         future = self._pending[call.serial] = asyncio.get_running_loop().create_future()
         worker: Worker | None = None
 

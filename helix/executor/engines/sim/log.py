@@ -33,7 +33,8 @@ class EventLog:
 class Figures:
     """What a worker did. `prefilled` are tokens that passes of prefill computed, those of retracted requests again;
     `asked` and `cached` are of the prompts of requests that ended, when they were first admitted. `busy` is in
-    nanoseconds. `outside` are passes of sizes that the cost model was not fitted to.
+    nanoseconds. `outside` are passes of sizes that the cost model was not fitted to. `loaded` and `written` are tokens
+    that went from the host tier to the GPU and from there, `moved` those of prompts that went to a rank that decodes.
     """
 
     ended: int = 0
@@ -46,6 +47,9 @@ class Figures:
     retractions: int = 0
     busy: int = 0
     outside: int = 0
+    loaded: int = 0
+    written: int = 0
+    moved: int = 0
 
     def add(self, other: Figures) -> None:
         """Adds another worker's."""

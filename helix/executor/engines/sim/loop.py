@@ -1,8 +1,8 @@
 """An event loop in virtual time: where nothing is ready it moves its clock to the next timer instead of sleeping.
 
 A run inside it takes the time that its coroutines compute, and ends with the same result as on an ordinary loop. Work
-in threads (`run_in_executor`, or anything inside `outside_work`) holds the clock until it is done: it takes no virtual
-time, but for what is charged for it.
+in threads (`run_in_executor`, or anything inside `outside_work`) holds the clock until it is done, however long that
+is: it takes the virtual time that is charged for it, and what began first goes on first.
 """
 
 from __future__ import annotations
@@ -12,15 +12,22 @@ import heapq
 import selectors
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from contextvars import Context
+from contextvars import Context, ContextVar
 from typing import Any, TypeVar
 
 from helix.errors import HelixError
 
 _Made = TypeVar("_Made")
 
-# Real seconds that a loop with nothing to do waits for a thread that it was not told of.
+# Real seconds that a loop with nothing to do waits for a thread that it was not told of, and that it waits for work
+# outside which gives no sign of life: time limits are virtual, and do not run meanwhile.
 GRACE = 1.0
+PATIENCE = 900.0
+# What work outside takes at least, in virtual seconds: the clock does not move before all of it that began at one time
+# is done, so its end does not depend on which thread was the faster one.
+LEAST = 1e-6
+# What work outside is charged that is done for whoever has set it.
+_charge: ContextVar[float | None] = ContextVar("charge", default=None)
 
 
 class DeadlockError(HelixError):
@@ -49,7 +56,10 @@ class _Selector(selectors.BaseSelector):
         if loop is None or (timeout is not None and timeout <= 0):
             return self._real.select(0)
         if loop.jobs:
-            return self._real.select(None)
+            found = self._real.select(PATIENCE)
+            if not found:
+                loop.hung()
+            return found
         found = self._real.select(0)
         if found:
             return found
@@ -108,9 +118,17 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
         """As ever, but that timers of one time fire in the order in which they were made."""
-        timer = _Timer(when, callback, args, self, context)
+        return self._timer(when, callback, args, context, self._turn())
+
+    def _turn(self) -> int:
         self._timers += 1
-        timer.serial = self._timers
+        return self._timers
+
+    def _timer(
+        self, when: float, callback: Callable[..., Any], args: tuple[Any, ...], context: Context | None, turn: int
+    ) -> asyncio.TimerHandle:
+        timer = _Timer(when, callback, args, self, context)
+        timer.serial = turn
         heapq.heappush(self._scheduled, timer)  # type: ignore[attr-defined]
         timer._scheduled = True  # type: ignore[attr-defined]
         return timer
@@ -138,25 +156,64 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         finally:
             self.jobs -= 1
 
+    def hung(self) -> None:
+        """Work outside gives no sign of life."""
+        raise DeadlockError(
+            f"work outside the simulation has not come back within {PATIENCE:g} s; the clock stands at "
+            f"{self._virtual:.6f} s meanwhile, so no time limit of a tool ends it"
+        )
+
+    @contextmanager
+    def charging(self, seconds: float | None) -> Iterator[None]:
+        """Has work outside that is done inside charged so many virtual seconds (None: as ever)."""
+        token = _charge.set(seconds)
+        try:
+            yield
+        finally:
+            _charge.reset(token)
+
     @asynccontextmanager
     async def outside_work(self) -> AsyncIterator[None]:
         """Holds the clock while a thread works, then charges for it."""
+        turn = self._turn()
         with self.hold():
             yield
-        if self.job_seconds > 0:
-            await asyncio.sleep(self.job_seconds)
+        charged = _charge.get()
+        await self._after(self.job_seconds if charged is None else charged, turn)
+
+    async def _after(self, seconds: float, turn: int) -> None:
+        """Waits as `asyncio.sleep` does, in a place among equal times that was taken before."""
+        done = self.create_future()
+        timer = self._timer(self._virtual + max(seconds, LEAST), _release, (done,), None, turn)
+        try:
+            await done
+        finally:
+            timer.cancel()
 
     def run_in_executor(  # type: ignore[override]
         self, executor: Any, func: Callable[..., Any], *args: Any
     ) -> asyncio.Future[Any]:
-        """As ever; the clock is held until the work is done."""
+        """As ever; the clock is held until the work is done, and it ends once what is charged for it has passed."""
+        turn = self._turn()
         done = super().run_in_executor(executor, func, *args)
         self.jobs += 1
         done.add_done_callback(self._job_done)
-        return done
+        charged = _charge.get()
+        return done if charged is None else self.create_task(self._charged(done, charged, turn))
+
+    async def _charged(self, done: asyncio.Future[Any], seconds: float, turn: int) -> Any:
+        try:
+            return await done
+        finally:
+            await self._after(seconds, turn)
 
     def _job_done(self, done: asyncio.Future[Any]) -> None:
         self.jobs -= 1
+
+
+def _release(done: asyncio.Future[None]) -> None:
+    if not done.done():
+        done.set_result(None)
 
 
 def run_virtual(work: Coroutine[Any, Any, _Made], *, job_seconds: float = 0.0) -> _Made:

@@ -15,7 +15,11 @@ class Pool:
         self.page = settings.page
         self.capacity = settings.kv_tokens // settings.page
         self.private = 0
-        self.tree = RadixTree(settings.page * width, eviction(settings.eviction), marks_rest=True)
+        # Blocks of vLLM are evicted one by one, nodes of SGLang whole.
+        blocks = settings.dialect == "vllm"
+        self.tree = RadixTree(
+            settings.page * width, eviction(settings.eviction), leaf_pages=blocks, marks_rest=not blocks
+        )
         self._caches = settings.prefix_cache
 
     @property
@@ -74,16 +78,38 @@ class Pool:
         if not self._caches:
             return
         pages = call.kv // self.page
-        before, known = call.node, call.held
+        before = call.node
         text = call.beginning(pages * self.page)
-        _, node = self.tree.insert(text, call.space, priority=call.priority or 0, known=known)
+        # What the request found is a hit once, when it is first put in behind it.
+        _, node = self.tree.insert(text, call.space, priority=call.priority or 0, known=call.known)
         # Pages that another request has put in meanwhile are held twice, and its own go.
         call.private -= pages - call.held
         self.private -= pages - call.held
-        call.held, call.node = pages, node
+        call.held, call.known, call.node = pages, pages, node
         self.tree.lock(node)
         if before is not None:
             self.tree.unlock(before)
+
+    def make_free(self, pages: int) -> None:
+        """Evicts until so many pages are free. The caller knows that it can be done."""
+        if pages > self.free:
+            self.tree.evict(pages - self.free)
+        assert pages <= self.free, "frees more than can be"
+
+    def reserve(self, call: SimCall, tokens: int) -> None:
+        """Keeps pages for a request that is not here yet. The caller knows that they fit."""
+        call.reserved = self.pages(tokens)
+        self.make_free(call.reserved)
+        self.private += call.reserved
+
+    def cancel(self, call: SimCall) -> None:
+        """Gives back what was reserved."""
+        self.private -= call.reserved
+        call.reserved = 0
+
+    def seat(self, call: SimCall, tokens: int) -> None:
+        """A request comes that pages were reserved for: it holds so many tokens there."""
+        call.private, call.reserved, call.kv = call.reserved, 0, tokens
 
     def release(self, call: SimCall) -> None:
         """Lets go of a request: what of it is not in the tree is free, the rest can be evicted."""
@@ -91,4 +117,4 @@ class Pool:
         if call.node is not None:
             self.tree.unlock(call.node)
         call.node = None
-        call.held = call.private = call.kv = 0
+        call.held = call.known = call.private = call.kv = 0

@@ -40,7 +40,8 @@ class RadixTree:
     """See the module. All sizes are in pages. `evicted` counts the pages that were, since the start.
 
     `marks_rest` counts a node that matches in part as used altogether, as SGLang does; else only the part that matched
-    is. `leaf_pages` has a leaf give up its last page only, not all at once: for comparison with caches of blocks.
+    is. `leaf_pages` has a leaf give up its last page only, not all at once: as caches of blocks do. `on_evict` hears of
+    a node just before it goes.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class RadixTree:
         self._leaves = 0
         self._hints: list[tuple[str, str, int]] = []
         self._hinted: list[Node] = []
+        self.on_evict: Callable[[Node], None] | None = None
 
     @property
     def evictable(self) -> int:
@@ -274,6 +276,8 @@ class RadixTree:
                 self._offer(node)
                 continue
             gone += node.pages
+            if self.on_evict is not None:
+                self.on_evict(node)
             del parent.children[node.key[: self.unit]]
             node.parent = None
             if not parent.children:
@@ -300,6 +304,16 @@ class RadixTree:
             self._leaves = 2 * len(self._heap) + _COMPACT
 
     # --- looking ---
+
+    def path(self, node: Node) -> tuple[str, str]:
+        """The key from the root to the end of a node, and its namespace."""
+        parts: list[str] = []
+        each: Node = node
+        while each.parent is not None:
+            parts.append(each.key)
+            each = each.parent
+        space = next(name for name, root in self._roots.items() if root is each)
+        return "".join(reversed(parts)), space
 
     def nodes(self) -> Iterator[Node]:
         """All nodes below the roots."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 SECOND = 1_000_000_000
 
 # Of events at one time these go first: what frees something before what takes it.
-ABORT, STEP_END, ARRIVAL, STEP_START = range(4)
+ABORT, TRANSFER_END, STEP_END, ARRIVAL, STEP_START = range(5)
 
 
 class Timeline:

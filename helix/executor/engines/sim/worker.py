@@ -12,6 +12,7 @@ from random import Random
 
 from helix.executor.engines.sim.admission import Admission, Part, left
 from helix.executor.engines.sim.call import SimCall
+from helix.executor.engines.sim.host import HostTier
 from helix.executor.engines.sim.log import EventLog, Figures
 from helix.executor.engines.sim.order import ordered, rank_of
 from helix.executor.engines.sim.pool import Pool
@@ -22,7 +23,7 @@ from helix.simulation.cost import CostModel
 
 # Passes of decoding that are looked ahead at most.
 TOGETHER = 32
-_NS_PER_MS = 1_000_000
+NS_PER_MS = 1_000_000
 
 
 class Worker:
@@ -64,6 +65,9 @@ class Worker:
         self._pass = 0
         self._started = 0
         self._busy = False
+        self.host: HostTier | None = None
+        if settings.host:
+            self.host = HostTier(settings, self.pool, width, number, timeline, log, self.figures, self._came)
 
     @property
     def load(self) -> int:
@@ -71,7 +75,13 @@ class Worker:
         computed = len(self._parts)
         if self._chunked is not None and all(part.call is not self._chunked for part in self._parts):
             computed += 1
-        return len(self.running) + len(self.waiting) + computed
+        loading = self.host.waiting if self.host is not None else 0
+        return len(self.running) + len(self.waiting) + computed + loading
+
+    @property
+    def transfers(self) -> int:
+        """Transfers under way that hold pages: when one ends, there may be room."""
+        return self.host.under_way if self.host is not None else 0
 
     # --- requests in ---
 
@@ -91,7 +101,32 @@ class Worker:
         if call in self.waiting:
             self.waiting.remove(call)
             self._end(call, now)
+        elif self.host is not None and self.host.drop(call):
+            self._end(call, now)
         else:
+            self._cut(now)
+
+    def prefetch(self, text: str, space: str, now: int) -> int:
+        """Has the host tier load what it holds of a text, if there is room; gives the tokens on their way then."""
+        if self.host is None:
+            return 0
+        self._cut(now)
+        # Pages that the passes under way will take at their end.
+        growth = sum(self.pool.growth(call, call.kv + len(self._ends)) for call in self.running)
+        room = Admission(self.pool, self.settings, self.running, self._ratio, 0).total() - growth * self.pool.page
+        return self.host.prefetch(text, space, room, now)
+
+    def _came(self, calls: list[SimCall], now: int) -> None:
+        """A transfer has ended: those that waited for it go before the others, and who found no room looks again."""
+        self.waiting[:0] = calls
+        self._again(now)
+
+    def _again(self, now: int) -> None:
+        """Somebody may find room now."""
+        self._full = False
+        if not self._busy:
+            self._start_later(now)
+        elif self.waiting:
             self._cut(now)
 
     def _cut(self, now: int) -> None:
@@ -128,11 +163,23 @@ class Worker:
         elif self.running:
             self._decode(now)
         else:
-            if self.waiting or self._chunked is not None:
-                # A request takes no more than the cache holds, so alone it always fits.
-                raise AssertionError("requests wait, and nothing runs")
-            self._busy = False
+            self._rest()
+
+    def _rest(self) -> None:
+        """Does nothing until something comes."""
+        if (self.waiting or self._chunked is not None or self.running) and not self.transfers:
+            # A request takes no more than the cache holds, so alone it always fits.
+            raise AssertionError("requests wait, and nothing runs")
+        self._busy = False
+        if not self.running:
             self._ratio = self.settings.ratio
+
+    def _begin(self, now: int) -> int:
+        """When a pass begins that has its pages: once what was evicted for it is on the host."""
+        if self.host is None:
+            return now
+        self.host.settle(now)
+        return max(now, self.host.free_at)
 
     def _admit(self, now: int) -> Admission:
         """The parts of prompts that a pass computes; none where there is nothing to compute or no room."""
@@ -149,6 +196,9 @@ class Worker:
                 break
             if len(self.running) + len(admission.parts) >= settings.max_running:
                 self._full = True
+            elif self.host is not None and self.host.wait_for(call, admission.total(), now):
+                taken.add(call.serial)
+                continue
             verdict = "full" if self._full else admission.add(call)
             if verdict == "full" and self._preempt(call, now):
                 admission.recount(self.running, self._ratio)
@@ -206,7 +256,7 @@ class Worker:
         else:
             took = self._cost.prefill(tokens, pairs)
         self._log.add(now, self.number, "prefill", tokens, pairs, *(part.call.serial for part in parts))
-        self._ends = [now + max(1, round(took * _NS_PER_MS))]
+        self._ends = [self._begin(now) + max(1, round(took * NS_PER_MS))]
         self._end_at(self._ends[0])
 
     # --- decoding ---
@@ -215,8 +265,10 @@ class Worker:
         """Takes passes together up to the first that ends a request or finds no page."""
         if not self._room(1):
             self._make_room(now)
-            if not self.running:
-                self._start_later(now)
+            if self._chunked is not None and not self._room(1) and not self.transfers:
+                self._give_up_chunk(now)
+            if not self._room(1):
+                self._rest()
                 return
         batch = len(self.running)
         most = min(min(call.target - call.done for call in self.running), self._together)
@@ -225,11 +277,14 @@ class Worker:
             most = 1
         while most > 1 and not self._room(most):
             most //= 2
+        if self.host is not None and self.host.takes_evicted and most > 1 and not self._grows_free(most):
+            # A pass that evicts waits for it.
+            most = 1
         context = sum(call.kv for call in self.running)
-        time = now
+        time = self._begin(now)
         for _ in range(max(1, most)):
             context += batch
-            time += max(1, round(self._cost.decode(batch, context) * _NS_PER_MS))
+            time += max(1, round(self._cost.decode(batch, context) * NS_PER_MS))
             self._ends.append(time)
             time += self._gap
         self._end_at(self._ends[-1])
@@ -240,6 +295,19 @@ class Worker:
             return len(self.running) * passes <= self.pool.available
         growth = self.pool.growth
         return sum(growth(call, call.kv + passes) for call in self.running) <= self.pool.available
+
+    def _grows_free(self, passes: int) -> bool:
+        """Whether so many passes of decoding find their pages without an eviction."""
+        growth = self.pool.growth
+        return sum(growth(call, call.kv + passes) for call in self.running) <= self.pool.free
+
+    def _give_up_chunk(self, now: int) -> None:
+        """Takes a prompt that is computed in part back into the queue."""
+        call, self._chunked = self._chunked, None
+        if call is not None:
+            self.pool.release(call)
+            self.waiting.append(call)
+            self._log.add(now, self.number, "retract", call.serial, call.done)
 
     def _make_room(self, now: int) -> None:
         """Retracts the requests with the fewest tokens generated, of equal ones that with the longest prompt, until
@@ -272,28 +340,43 @@ class Worker:
         if not parts or self.settings.mixed_chunk:
             self._generate(1 if parts else len(self._ends))
         for part in parts:
-            self.pool.keep(part.call)
+            self._keep(part.call, now)
             if part.last:
                 self._chunked = None if self._chunked is part.call else self._chunked
                 # The pass that computes the last token of a prompt gives the first one of its reply.
                 part.call.done += 1 if part.call.target else 0
                 if part.call.first is None:
                     part.call.first = now
-                self.running.append(part.call)
             else:
                 self._chunked = part.call
+            self._computed(part, now)
         if self._chunked is not None and self._chunked.aborted:
             self._leave(self._chunked, now)
             self._chunked = None
         if self._watcher is not None:
             self._watcher.passed(self, self._started, now, prefill=bool(parts))
+        self._sort_out(now)
+        self._start_later(now)
+
+    def _sort_out(self, now: int) -> None:
+        """Lets go of the running requests that are done."""
         ended = [call for call in self.running if call.done >= call.target or call.aborted]
         if ended:
             self.running = [call for call in self.running if call.done < call.target and not call.aborted]
             self._full = False
             for call in ended:
                 self._leave(call, now)
-        self._start_later(now)
+
+    def _computed(self, part: Part, now: int) -> None:
+        """A part of a prompt is there."""
+        if part.last:
+            self.running.append(part.call)
+
+    def _keep(self, call: SimCall, now: int) -> None:
+        """Puts what is computed of a request into the tree."""
+        self.pool.keep(call)
+        if self.host is not None and call.node is not None:
+            self.host.put_in(call.node, now)
 
     def _generate(self, passes: int) -> None:
         """Has each running request generate so many tokens."""
@@ -313,7 +396,7 @@ class Worker:
 
     def _leave(self, call: SimCall, now: int) -> None:
         """A request is done: all but its last token stays in the tree."""
-        self.pool.keep(call)
+        self._keep(call, now)
         self.pool.release(call)
         self._end(call, now)
 
