@@ -309,7 +309,7 @@ def _table_3_blocks(found: Found, wish: Wish) -> list[Block]:
             notes=(
                 *_workloads_note(found),
                 "ours: the second of two days; of its calls those on unchanged accounts are known; `no KV` has no "
-                "prefix cache, `no pruning` no rule and no merging, `no CAS` the plan's order, whatever the cache holds",
+                "prefix cache, `no pruning` no rule and no merging, `no CAS` the order of the plan alone",
                 *published.FLAWS[3:7],
             ),
         )
