@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from helix.grammar.bind import Bound
     from helix.keeping import Keeping
     from helix.logical import LogicalPlan
+    from helix.optimizer.lengths import Lengths
     from helix.optimizer.rule import TableStats
     from helix.physical import PhysicalPlan
     from helix.report.measures import RunMeasures
@@ -163,15 +164,20 @@ class Prepared:
         Reads the table once more, as far as it tells sizes and groups. `budget` are the seconds that a search for a
         better order may take.
         """
-        from helix.optimizer.lengths import Lengths
         from helix.optimizer.lowering import LowerContext, lower
 
         self._look_at_table()
         rows = (row.values for row in self.source if row.error is None) if self.scan().rows > 1 else None
         name = self._engine if self._engine is None or isinstance(self._engine, str) else self._engine.name
-        lengths = Lengths() if self.keeping is None else self.keeping.lengths(self.bound.plan, name, self._model)
+        lengths = self.lengths(name)
         context = LowerContext(stats=self._stats, rows=rows, budget=budget, callables=self._callables, lengths=lengths)
         return lower(self.plan, context.on(capabilities, self.plan, name))
+
+    def lengths(self, engine: str | None) -> Lengths:
+        """How long replies are thought to be, as far as earlier runs on an engine tell."""
+        from helix.optimizer.lengths import Lengths
+
+        return Lengths() if self.keeping is None else self.keeping.lengths(self.bound.plan, engine, self._model)
 
     async def run(
         self,
