@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from helix.executor.settings import RunSettings
     from helix.executor.store.settings import StoreSettings
     from helix.explain.explanation import Explanation
+    from helix.forecast.measures import Forecast
 
 
 def to_text(workflow: Workflow) -> str:
@@ -87,6 +88,76 @@ def explain(
             store=store,
             width=width,
             progress=progress,
+        ),
+    )
+
+
+def simulate(
+    workflow: Workflow,
+    rows: Any = None,
+    *,
+    gpu: str | None = None,
+    ranks: int | None = None,
+    tp: int = 1,
+    model: str | None = None,
+    cost: str | None = None,
+    server: Mapping[str, Any] | None = None,
+    policy: str = "helix",
+    output_tokens: int | Mapping[str, int] | None = None,
+    price: float | Mapping[str, float] | None = None,
+    currency: str = "USD",
+    what_if_ranks: Sequence[int] = (1, 2, 4, 8),
+    what_if_gpus: Sequence[str] | None = None,
+    plain: bool = True,
+    rules: Iterable[str] | None = None,
+    without: Iterable[str] = (),
+    set: Mapping[str, Any] | None = None,
+    input_format: str | None = None,
+    limit: int | None = None,
+    store: str | os.PathLike[str] | None = None,
+    seed: int = 0,
+    tell: Callable[[str], None] = lambda text: None,
+) -> Forecast:
+    """How long a workflow over a table will take on GPUs, what it will cost and what binds it. Nothing is called.
+
+    `ranks` data-parallel workers of `tp` GPUs each (`gpu` by name, `h100` by default) serve `model`, by name or by the
+    path of its config.json. `cost` says where times are from (`linear`, `estimate`, `aiconfigurator`, or a file that
+    `helix simulate --calibrate` wrote), `server` gives settings of the simulated server by the names of `SimSettings`.
+    `output_tokens` are the mean lengths of replies, of all steps or by step; else a `store` of earlier runs tells them,
+    else the workflow. `price` is that of an hour of a GPU, or of several GPUs by name. The optimized plan is also
+    simulated on `what_if_ranks` of the GPU and of `what_if_gpus` (none: `[]`), and unless `plain` is off the plan as it
+    is written beside it. Equal arguments give equal event logs. `tell` hears how far a long simulation is.
+
+    Raises SourceErrors, InputError and OptionError.
+    """
+    from helix.simulating.forecast import simulate_workflow
+    from helix.simulating.wanted import Wanted
+
+    return simulate_workflow(
+        workflow,
+        Wanted(
+            rows=rows,
+            gpu=gpu,
+            ranks=ranks,
+            tp=tp,
+            model=model,
+            cost=cost,
+            server=server or {},
+            policy=policy,
+            output_tokens=output_tokens,
+            price=price,
+            currency=currency,
+            what_if_ranks=what_if_ranks,
+            what_if_gpus=what_if_gpus,
+            plain=plain,
+            rules=rules,
+            without=without,
+            set=set,
+            input_format=input_format,
+            limit=limit,
+            store=store,
+            seed=seed,
+            tell=tell,
         ),
     )
 

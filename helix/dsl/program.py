@@ -26,6 +26,7 @@ from helix.syntax import Workflow as Syntax
 
 if TYPE_CHECKING:
     from helix.explain.explanation import Explanation
+    from helix.forecast.measures import Forecast
     from helix.grammar.bind import Bound
     from helix.results import RunResult
 
@@ -152,6 +153,12 @@ class Workflow:
         from helix import api
 
         return api.explain(self, **(options if rows is None else {"rows": rows, **options}))
+
+    def simulate(self, rows: Any = None, **options: Any) -> Forecast:
+        """How long the workflow over a table will take on GPUs that are not there: see `helix.api.simulate`."""
+        from helix import api
+
+        return api.simulate(self, rows, **options)
 
     def check(self, **options: Any) -> Bound:
         """Finds mistakes without a call: see `helix.api.check`."""

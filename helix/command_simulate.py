@@ -1,0 +1,229 @@
+"""The command `helix simulate`: options, where the forecast goes, and calibration against a live server."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from helix.dsl import Workflow
+from helix.errors import OptionError
+from helix.forecast.measures import Forecast
+from helix.progress import say
+
+WELL, FAILED = 0, 3
+_SUFFIXES = {".html": "html", ".htm": "html", ".json": "json", ".txt": "text"}
+_Number = TypeVar("_Number", int, float)
+
+
+def simulate_command(
+    file: str | None, *, calibrate: str | None, target: str | None, quiet: bool, **options: Any
+) -> int:
+    """Simulates, or calibrates, and gives the exit code. Raises HelixError for what is wrong."""
+    if calibrate is not None:
+        return _calibrate(calibrate, file, target, quiet)
+    if file is None:
+        raise OptionError("which workflow shall be simulated? Give its FILE, or --calibrate sglang://HOST:PORT")
+    form = options.pop("form") or _form(target)
+    width = options.pop("width")
+    # What cannot be written is found before hours are simulated.
+    _check_target(target)
+    forecast = _forecast(file, quiet, **options)
+    if target is None:
+        if width is None and sys.stdout.isatty():
+            width = shutil.get_terminal_size().columns
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="replace")
+        click.echo(_shown(forecast, form, width), nl=False)
+    else:
+        _write(target, _shown(forecast, form, width))
+        if not quiet:
+            say(f"{target}: written")
+    return FAILED if forecast.optimized.failed_rows else WELL
+
+
+def _forecast(
+    file: str,
+    quiet: bool,
+    *,
+    source: str | None,
+    constants: tuple[str, ...],
+    server: tuple[str, ...],
+    output_tokens: tuple[str, ...],
+    price: str | None,
+    what_if_ranks: str,
+    what_if_gpus: str | None,
+    no_what_if: bool,
+    no_plain: bool,
+    kv_tokens: int | None,
+    rules: str | None,
+    without: str | None,
+    store: Path | None,
+    **options: Any,
+) -> Forecast:
+    from helix import api
+    from helix.executor.store.settings import FOLDER
+
+    settings: dict[str, Any] = _pairs("--server", server)
+    if kv_tokens is not None:
+        settings["kv_tokens"] = kv_tokens
+    # The folder that runs keep their results in by default is looked into if it is there.
+    kept = store if store is not None else FOLDER if FOLDER.is_dir() else None
+    ranks = [] if no_what_if else _numbers("--what-if-ranks", what_if_ranks)
+    return api.simulate(
+        _workflow(file),
+        source,
+        set=_pairs("--set", constants),
+        server=settings,
+        output_tokens=_lengths(output_tokens),
+        price=_price(price),
+        what_if_ranks=ranks,
+        what_if_gpus=None if what_if_gpus is None else _names(what_if_gpus),
+        plain=not no_plain,
+        rules=None if rules is None else [] if rules == "none" else _names(rules),
+        without=_names(without or ""),
+        store=kept if store is not None or _has_results(kept) else None,
+        tell=(lambda text: None) if quiet else say,
+        **options,
+    )
+
+
+def _workflow(file: str) -> Workflow:
+    """The workflow that a file holds: a `.helix` file, or a Python file with one workflow in it, `file.py[:name]`."""
+    from helix import api
+
+    path, _, name = file.partition(":") if ".py" in file else (file, "", "")
+    return api.load_python(path, name or None) if path.endswith(".py") else api.load(path)
+
+
+def _has_results(folder: Path | None) -> bool:
+    from helix.executor.store.profiles import LengthProfiles
+
+    return folder is not None and LengthProfiles.there(folder)
+
+
+def _shown(forecast: Forecast, form: str, width: int | None) -> str:
+    if form == "json":
+        return json.dumps(forecast.to_json(), ensure_ascii=False, indent=2) + "\n"
+    return forecast.to_html() if form == "html" else forecast.text(width=width)
+
+
+# --- calibration --------------------------------------------------------------------------------------------------
+
+
+def _calibrate(address: str, file: str | None, target: str | None, quiet: bool) -> int:
+    """Measures a server and writes its cost model."""
+    from helix.executor.engines.sglang.sweep import measure
+    from helix.simulation.sweep import sweep_json
+
+    if file is not None:
+        raise OptionError(f"--calibrate measures an engine and takes no workflow, found {file}")
+    if target is None:
+        raise OptionError("--calibrate writes the cost model to a file: give --output cost.json")
+    if not address.startswith("sglang:"):
+        raise OptionError(f"--calibrate measures a server at sglang://HOST:PORT, found `{address}`")
+    _check_target(target)
+    key = os.environ.get("HELIX_API_KEY") or None
+    sweep = asyncio.run(measure(address, key=key, tell=(lambda text: None) if quiet else say))
+    made = sweep_json(sweep)
+    _write(target, json.dumps(made, ensure_ascii=False, indent=1) + "\n")
+    fit, errors = made["fit"], made["fit"]["errors"]
+    click.echo(f"{sweep.engine}: {sweep.model}")
+    click.echo(f"prefill = {fit['a']:.4g} + {fit['b']:.4g} n + {fit['c']:.4g} n (n + 2 p) ms")
+    click.echo(f"decode  = {fit['d']:.4g} + {fit['e']:.4g} B + {fit['f']:.4g} S ms")
+    for name, points in (("prefill", sweep.prefill), ("decode", sweep.decode)):
+        mean, most = errors[f"{name}_mean"], errors[f"{name}_most"]
+        click.echo(f"{name}: {len(points)} points, the fit is {mean:.1%} off in the mean, {most:.1%} at most")
+    if not quiet:
+        say(f"{target}: written; use it with --cost {target}")
+    return WELL
+
+
+# --- options ------------------------------------------------------------------------------------------------------
+
+
+def _form(target: str | None) -> str:
+    if target is None:
+        return "text"
+    suffix = Path(target).suffix.lower()
+    if suffix not in _SUFFIXES:
+        raise OptionError(f"--output {target} tells no format by its suffix; add --format text, json or html")
+    return _SUFFIXES[suffix]
+
+
+def _check_target(target: str | None) -> None:
+    if target is None:
+        return
+    path = Path(target)
+    if path.is_dir():
+        raise OptionError(f"--output takes a file, and {target} is a folder")
+    if not path.parent.is_dir():
+        raise OptionError(f"--output {target}: there is no folder {path.parent}")
+
+
+def _write(target: str, text: str) -> None:
+    """Writes a file whole: beside it first, then in its place."""
+    path = Path(target)
+    beside = path.with_name(f".{path.name}.tmp")
+    try:
+        beside.write_text(text, encoding="utf-8", newline="")
+        beside.replace(path)
+    except OSError as error:
+        raise OptionError(f"{target} cannot be written: {error.strerror or error}") from None
+
+
+def _pairs(option: str, given: tuple[str, ...]) -> dict[str, str]:
+    made: dict[str, str] = {}
+    for each in given:
+        name, equals, value = each.partition("=")
+        if not equals or not name.strip():
+            raise OptionError(f"{option} takes name=value, found `{each}`")
+        made[name.strip()] = value
+    return made
+
+
+def _lengths(given: tuple[str, ...]) -> int | dict[str, int] | None:
+    """Lengths of replies: one for all steps, or for steps by name."""
+    if not given:
+        return None
+    plain = [each for each in given if "=" not in each]
+    if len(plain) > 1 or (plain and len(given) > 1):
+        raise OptionError(
+            f"--output-tokens takes one number for all steps, or STEP=N for some, found {', '.join(given)}"
+        )
+    if plain:
+        return _number("--output-tokens", plain[0], int)
+    return {name: _number("--output-tokens", text, int) for name, text in _pairs("--output-tokens", given).items()}
+
+
+def _price(given: str | None) -> float | dict[str, float] | None:
+    if given is None:
+        return None
+    if "=" not in given:
+        return _number("--price", given, float)
+    pairs = _pairs("--price", tuple(_names(given)))
+    return {name: _number("--price", text, float) for name, text in pairs.items()}
+
+
+def _numbers(option: str, given: str) -> list[int]:
+    return [_number(option, each, int) for each in _names(given)]
+
+
+def _number(option: str, text: str, kind: Callable[[str], _Number]) -> _Number:
+    try:
+        return kind(text.strip())
+    except ValueError:
+        what = "whole numbers" if kind is int else "numbers"
+        raise OptionError(f"{option} takes {what}, found `{text}`") from None
+
+
+def _names(given: str) -> list[str]:
+    return [name.strip() for name in given.split(",") if name.strip()]

@@ -1,0 +1,1 @@
+"""What a simulation of a batch came to, as text, JSON and a page with plots."""

@@ -1,0 +1,113 @@
+"""Lower bounds of a simulated run, for any engine, from the calls that it made.
+
+Tokens are those of the simulated engine, so they are exact. Of a run of very many calls the prompts of the first ones
+are kept only: the bounds then count no shared beginning of the others, and are lower than they could be.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from helix.executor.engines.base import Reply, Request
+from helix.executor.engines.sim import SimEngine
+from helix.executor.engines.sim.prompts import WIDTH, padded, prompt_text
+from helix.logical import LogicalPlan
+from helix.optimizer.bounds import Bounds, Work, longest_chain
+from helix.optimizer.engine_time import EngineTime
+from helix.optimizer.tree.resolve import resolve_plan
+from helix.optimizer.tree.trie import TokenTrie
+
+MOST_CALLS = 100_000
+MOST_BYTES = 256_000_000
+
+
+class KeepingEngine(SimEngine):
+    """A simulated engine that keeps the first prompts and replies that it was asked for, as its tokens."""
+
+    def __init__(self, *args: object, **options: object) -> None:
+        super().__init__(*args, **options)  # type: ignore[arg-type]
+        self.kept: list[KeptCall] = []
+        self.untold = 0
+        self.keep = True
+        self._room = MOST_BYTES
+
+    async def generate(self, request: Request) -> Reply:
+        reply = await super().generate(request)
+        if not self.keep:
+            return reply
+        if len(self.kept) < MOST_CALLS and self._room > 0:
+            prompt = prompt_text(request.messages)
+            self._room -= len(prompt)
+            self.kept.append(
+                KeptCall(
+                    row=request.row, step=request.step, prompt=prompt, reply=reply.text,
+                    output=reply.completion_tokens or 0,
+                )
+            )  # fmt: skip
+        else:
+            self.untold += 1
+        return reply
+
+
+@dataclass(frozen=True, slots=True)
+class KeptCall:
+    """A call that was answered; `prompt` is text of whole tokens, `output` are the tokens of its reply."""
+
+    row: int
+    step: str
+    prompt: str
+    reply: str
+    output: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Tool:
+    row: int
+    step: str
+    seconds: float
+    lane: str
+
+
+class BoundsOf:
+    """The bounds of the calls of a plan; what does not hang on the engine is found once."""
+
+    def __init__(
+        self, plan: LogicalPlan, engine: KeepingEngine, tools: tuple[tuple[int, str, float, str], ...]
+    ) -> None:
+        self._found = resolve_plan(plan)
+        self._tools = tuple(_Tool(*each) for each in tools)
+        self.untold = engine.untold
+        trie = TokenTrie()
+        handles, outputs = [], []
+        for call in engine.kept:
+            handles.append(trie.insert(_ids(call.prompt), _ids(padded(call.reply))))
+            outputs.append(float(call.output))
+        self._work = Work(p_min=trie.distinct_tokens, shared_area=trie.shared_area(handles, outputs))
+        # Of each call its row, step, prompt, private and reply tokens.
+        self._calls: list[tuple[int, str, int, int, float]] = []
+        for call, handle, output in zip(engine.kept, handles, outputs, strict=True):
+            prompt, private = len(call.prompt) // WIDTH, trie.private_tokens(handle)
+            self._calls.append((call.row, call.step, prompt, private, output))
+            self._work.call(prompt, private, output)
+        for tool in self._tools:
+            self._work.tools[tool.lane] = self._work.tools.get(tool.lane, 0.0) + tool.seconds
+
+    def on(self, engine: EngineTime, slots: Mapping[str, int]) -> Bounds | None:
+        """The bounds on an engine; None where no call was made."""
+        if not self._calls and not self._tools:
+            return None
+        times = [(tool.row, tool.step, tool.seconds * 1000) for tool in self._tools]
+        for row, step, prompt, private, output in self._calls:
+            alone = engine.prefill(private, prompt - private) + engine.decode(prompt, output)
+            times.append((row, step, alone))
+        self._work.longest = longest_chain(self._found, times)
+        return self._work.bounds(engine, slots, estimated=False)
+
+
+def _ids(text: str) -> array[int]:
+    """Tokens as numbers of 32 bits: their four bytes."""
+    ids = array("I")
+    ids.frombytes(text.encode("latin-1"))
+    return ids
