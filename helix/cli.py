@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from helix import __version__
+from helix.cli_simulate import simulate
 from helix.cli_traces import traces
 from helix.errors import HelixError, InputError, OptionError
 from helix.progress import clean
@@ -363,6 +364,7 @@ def show(file: str, rows: int, columns: str | None, input_format: str | None, wi
     print_preview(found if columns is None else found.only(columns), width=width, cell=cell)
 
 
+cli.add_command(simulate)
 cli.add_command(traces)
 
 
