@@ -20,6 +20,7 @@ from helix.errors import OptionError, ToolError
 from helix.executor.tools.access import Secrets, ToolAccess, matches
 from helix.executor.tools.addresses import RefusedAddress, check_host
 from helix.executor.tools.results import MAX_BYTES, result_text, too_large
+from helix.executor.tools.threads import holding
 from helix.logical import Tool
 from helix.tool_targets import filled, header, http_target
 from helix.types import TEXT, required
@@ -70,7 +71,7 @@ class HttpTool:
         name, seconds = self._tool.name, self._tool.timeout or TIME_LIMIT
         request = self._request(dict(zip(self._names, args, strict=True)))
         try:
-            async with asyncio.timeout(seconds) as timer:
+            async with asyncio.timeout(seconds) as timer, holding():
                 text = await self._fetched(request)
         except TimeoutError:
             late = ToolError(f"{name}: no whole reply within {seconds:g} s")

@@ -15,7 +15,7 @@ from helix.errors import ToolError
 from helix.executor.tools.results import result_text
 from helix.executor.tools.sql import SqlTool
 from helix.executor.tools.sql_checks import bound
-from helix.executor.tools.threads import Threads
+from helix.executor.tools.threads import Threads, charging
 from helix.logical import Tool
 from helix.sql_lookup import lookup_of
 
@@ -39,7 +39,8 @@ class SqlLookups(SqlTool):
     async def many(self, calls: list[list[Any]]) -> list[str | None]:
         """The results of several calls by one query, in their order: None for a call to be made by itself."""
         keys = [bound(args[0]) for args in calls]
-        found = await self._on_thread(lambda connection: self._found(connection, keys))
+        with charging(self._tool.cost):
+            found = await self._on_thread(lambda connection: self._found(connection, keys))
         return [None if rows is None else self._text(rows) for rows in found]
 
     def _text(self, rows: list[dict[str, Any]]) -> str | None:

@@ -111,8 +111,12 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def run_until_complete(self, future: Any) -> Any:
         """As ever. The first one is the work; what comes after it cleans up."""
         if self._root is None and asyncio.isfuture(future):
-            self._root = future
+            self.watch(future)
         return super().run_until_complete(future)
+
+    def watch(self, work: asyncio.Future[Any]) -> None:
+        """Says what is waited for now, where the loop runs on by itself: that is what gets stuck."""
+        self._root = work
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
