@@ -19,7 +19,7 @@ from helix.executor.engines.sim.eviction import steps
 from helix.executor.engines.sim.log import EventLog, Figures
 from helix.executor.engines.sim.loop import VirtualLoop
 from helix.executor.engines.sim.pd import DecodeWorker, PrefillWorker
-from helix.executor.engines.sim.prompts import WIDTH, beginning_text, prompt_text
+from helix.executor.engines.sim.prompts import FOUR_BYTES, WIDTH, Spelling
 from helix.executor.engines.sim.replies import Responder, reply_to
 from helix.executor.engines.sim.router import Router
 from helix.executor.engines.sim.settings import SimSettings
@@ -32,7 +32,7 @@ from helix.simulation.cost import CostModel
 
 class SimEngine:
     """An engine of `settings.ranks` workers. `answer` gives replies instead of drawing them. `keep_events` keeps the
-    log's lines, else only their digest.
+    log's lines, else only their digest. `spelling` says what the tokens of texts are.
     """
 
     # Who runs it and can choose the loop takes this one.
@@ -49,6 +49,7 @@ class SimEngine:
         keep_events: bool = False,
         together: int = TOGETHER,
         watcher: Watcher | None = None,
+        spelling: Spelling = FOUR_BYTES,
     ) -> None:
         self.settings = settings
         self.cost = cost
@@ -58,6 +59,7 @@ class SimEngine:
         self._keep_events = keep_events
         self._together = together
         self._watcher = watcher
+        self._spelling = spelling
         self.log = EventLog(keep=keep_events)
         self.workers: tuple[Worker, ...] = ()
         self._timeline: Timeline | None = None
@@ -140,7 +142,7 @@ class SimEngine:
 
     async def generate(self, request: Request) -> Reply:
         """One call. Cancelled, it is aborted at the end of the pass that is under way."""
-        prompt = prompt_text(request.messages)
+        prompt = self._spelling.prompt(request.messages)
         tokens = len(prompt) // WIDTH
         longest = self.settings.longest
         if tokens >= longest:
@@ -149,14 +151,14 @@ class SimEngine:
             )
         most = min(longest - tokens, request.max_tokens or longest)
         model = request.model or self._model
-        text, reply, count, finish = reply_to(request, model, prompt, self.settings, most, self._answer)
+        text, reply, count, finish = reply_to(request, model, prompt, self.settings, most, self._answer, self._spelling)
         call = self._call(request, prompt + reply, tokens, count, most)
         await self._done(call, request.rank)
         return self._reply(call, text, finish)
 
     async def warm(self, request: Request) -> Reply:
         """Computes the beginning of prompts; nothing is generated."""
-        text = beginning_text(request.messages)
+        text = self._spelling.beginning(request.messages)
         tokens = len(text) // WIDTH
         if not tokens:
             raise EngineError("a warm-up of no token")
@@ -186,7 +188,7 @@ class SimEngine:
         if self._timeline is None:
             raise EngineError(f"{self._name} is not open", retryable=True)
         rank = self._known(request.rank)
-        text = beginning_text(request.messages)
+        text = self._spelling.beginning(request.messages)
         return self.workers[rank or 0].prefetch(text, request.model or self._model, self._timeline.now())
 
     def take_hints(self) -> None:
@@ -196,13 +198,13 @@ class SimEngine:
 
     def hint(self, hints: Iterable[Hint]) -> None:
         """Tells in how many steps beginnings of prompts are used next. Takes the place of the hints before."""
-        told = [(beginning_text(each.messages), each.model or self._model, each.steps) for each in hints]
+        told = [(self._spelling.beginning(each.messages), each.model or self._model, each.steps) for each in hints]
         for worker in self.workers:
             worker.pool.tree.hint(told)
 
     async def count_tokens(self, request: Request) -> int:
         """The prompt's tokens, its headers included."""
-        return len(prompt_text(request.messages)) // WIDTH
+        return len(self._spelling.prompt(request.messages)) // WIDTH
 
     async def close(self) -> None:
         """Ends the simulation."""

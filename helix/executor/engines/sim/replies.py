@@ -9,7 +9,7 @@ from typing import Any
 
 from helix.executor.engines.base import FinishReason, Request
 from helix.executor.engines.schema_value import schema_value
-from helix.executor.engines.sim.prompts import WIDTH, padded, tokens_of
+from helix.executor.engines.sim.prompts import FOUR_BYTES, WIDTH, Spelling, padded
 from helix.executor.engines.sim.settings import SimSettings
 
 # Gives the reply to a request, for replays and tests; None leaves it to be drawn.
@@ -17,7 +17,13 @@ Responder = Callable[[Request], str | None]
 
 
 def reply_to(
-    request: Request, model: str, prompt: str, settings: SimSettings, most: int, answer: Responder | None
+    request: Request,
+    model: str,
+    prompt: str,
+    settings: SimSettings,
+    most: int,
+    answer: Responder | None,
+    spelling: Spelling = FOUR_BYTES,
 ) -> tuple[str, str, int, FinishReason]:
     """A reply as text and as whole tokens, how many these are, and why it ended. `most` are the tokens it may take.
 
@@ -36,12 +42,15 @@ def reply_to(
             text = shake_128(seed).hexdigest(min(length, most) * WIDTH // 2)
             if length > most:
                 return text, text, most, "length"
-    count = tokens_of(text)
+    spelled = spelling.reply(text)
+    count = len(spelled) // WIDTH
     if count > most:
-        text = padded(text)[: most * WIDTH].encode("latin-1").decode("utf-8", "ignore")
-        return text, padded(text)[: most * WIDTH], most, "length"
+        if spelling is FOUR_BYTES:
+            text = spelled[: most * WIDTH].encode("latin-1").decode("utf-8", "ignore")
+            spelled = padded(text)
+        return text, spelled[: most * WIDTH], most, "length"
     # An engine generates at least the token that ends a reply.
-    return text, padded(text) or padded("\x1e"), max(count, 1), "stop"
+    return text, spelled or padded("\x1e"), max(count, 1), "stop"
 
 
 def _digest(request: Request, model: str, prompt: str, seed: int) -> bytes:
