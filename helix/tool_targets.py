@@ -35,7 +35,7 @@ FILES = ("sqlite", "duckdb")
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _SLOT = re.compile(r"(?<!\$)\{([^{}]*)\}")
-_HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\]")
+_HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?\.?|\[[0-9A-Fa-f:.]+\]")
 _SECRET = re.compile(
     r"authorization|cookie|secret|token|passw|(api|access|auth|subscription|^x)[-_]?key", re.IGNORECASE
 )

@@ -7,6 +7,7 @@ rebinding). So the look-up itself is checked, and the connection gets the addres
 from __future__ import annotations
 
 import ipaddress
+import re
 import socket
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
     from aiohttp import ClientSession
 
     from helix.executor.tools.threads import Threads
+
+
+# The last part of what the system takes for an address of IPv4, in decimal, octal or hexadecimal.
+_NUMBERS = re.compile(r"\d+|0[xX][0-9A-Fa-f]*")
 
 
 class RefusedAddress(OSError):
@@ -61,6 +66,9 @@ def check_host(access: ToolAccess, host: str, port: int) -> None:
     try:
         ipaddress.ip_address(host.strip("[]").partition("%")[0])
     except ValueError:
+        # `127.1` and `2130706433` are addresses to the system, and would be connected to without a look-up.
+        if _NUMBERS.fullmatch(host.rstrip(".").rpartition(".")[2]):
+            raise RefusedAddress(f"{host} is no name, and no address of four numbers") from None
         return
     if not (is_public(host.strip("[]")) or access.allows_private(host, port)):
         raise refused(host, None)

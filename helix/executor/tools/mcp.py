@@ -1,7 +1,7 @@
 """Tools of MCP servers: one conversation with each server for all of its tools, by the `mcp` client.
 
 A declaration is held against what the server lists before the first call. A server that dies is started again for the
-next call; the call that it died in is not made again, since it may have acted.
+next call. Calls that it died in are made once more, one after another, where they only read; others may have acted.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from helix.effects import HARMLESS, effects_of_hints
 from helix.errors import OptionError, ToolError, name_help
 from helix.executor.tools.access import Secrets, ToolAccess
 from helix.executor.tools.addresses import RefusedAddress
 from helix.executor.tools.mcp_config import FILE, McpServer, find_servers
 from helix.executor.tools.results import MAX_BYTES, error_words, result_text
-from helix.executor.tools.threads import Threads
+from helix.executor.tools.threads import Threads, holding
 from helix.logical import Tool
 from helix.schema import is_required
 from helix.tool_targets import mcp_target
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from helix.executor.tools.mcp_stdio import StdioServer
 
 TIME_LIMIT = 30.0
-# How often a server that died is started again in one run.
+# How often in a row a server that dies is started, with no call that succeeds in between.
 MOST_STARTS = 5
 # Pages of a server's list of tools.
 MOST_PAGES = 100
@@ -57,7 +58,9 @@ class McpServers:
         listed = await server.tools()
         if own not in listed:
             raise OptionError(f"{what}: server `{name}` has no tool `{own}`; {name_help(own, listed, 'tools')}")
-        return McpTool(tool, server, listed[own])
+        effects = effects_of_hints(annotations_of(listed[own]), allowed=self.is_trusted(tool))
+        harmless = (effects if tool.hinted else tool.effects) in HARMLESS
+        return McpTool(tool, server, listed[own], again=harmless)
 
     async def listed(self, name: str) -> Mapping[str, mcp_types.Tool]:
         """The tools that a server lists, by its own names for them. Raises OptionError."""
@@ -96,6 +99,10 @@ def annotations_of(listed: mcp_types.Tool) -> dict[str, Any] | None:
     return dumped
 
 
+class _Gone(ToolError):
+    """A server that died in a call."""
+
+
 class _Server:
     """One server. The conversation lives in a task of its own, since what opens it must close it."""
 
@@ -110,6 +117,7 @@ class _Server:
         texts = (*(value for _, value in server.env), *(value for _, value in server.headers), server.url or "")
         self._secrets = Secrets(f"MCP server `{server.name}`", texts, access.environment)
         self._lock = asyncio.Lock()
+        self._alone = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
         self._client: Client | None = None
         self._stop = asyncio.Event()
@@ -124,18 +132,30 @@ class _Server:
             raise OptionError(str(error)) from None
         return self.known
 
-    async def call(self, name: str, arguments: dict[str, Any]) -> mcp_types.CallToolResult:
-        """Makes a call. Raises ToolError."""
+    async def call(self, name: str, arguments: dict[str, Any], *, again: bool) -> mcp_types.CallToolResult:
+        """Makes a call, once more where the server died in it and it may be made `again`. Raises ToolError."""
+        try:
+            return await self._call(name, arguments)
+        except _Gone:
+            if not again:
+                raise
+        # One at a time: which of the calls it was that the server died of is not known.
+        async with self._alone:
+            return await self._call(name, arguments)
+
+    async def _call(self, name: str, arguments: dict[str, Any]) -> mcp_types.CallToolResult:
         from mcp import MCPError
         from pydantic import ValidationError
 
         client = await self._connected()
         try:
-            return await client.call_tool(name, arguments)
+            result = await client.call_tool(name, arguments)
+            self._starts = 0
+            return result
         except MCPError as error:
             if self._client is not client or self._gone(error):
                 await self._drop(client)
-                raise ToolError(f"the server `{self.name}` is gone{self._why()}") from None
+                raise _Gone(f"the server `{self.name}` is gone{self._why()}") from None
             raise ToolError(f"the server `{self.name}` says: {self.words(error)}") from None
         except ValidationError:
             raise ToolError(f"the server `{self.name}` sent what is no result of a tool") from None
@@ -276,10 +296,11 @@ class _Server:
 class McpTool:
     """One tool of a server. Making it raises OptionError where the declaration does not fit what the server lists."""
 
-    def __init__(self, tool: Tool, server: _Server, listed: mcp_types.Tool) -> None:
+    def __init__(self, tool: Tool, server: _Server, listed: mcp_types.Tool, *, again: bool) -> None:
         self._tool = tool
         self._server = server
         self._listed = listed.name
+        self._again = again
         what = f"mcp tool `{tool.name}`"
         offered = {column.name: (name, column) for name, column in columns_of_schema(listed.input_schema)}
         names: dict[str, str] = {}
@@ -310,8 +331,8 @@ class McpTool:
         arguments = {name: value for name, value in given.items() if value is not None or name in self._required}
         seconds = tool.timeout or TIME_LIMIT
         try:
-            async with asyncio.timeout(seconds) as timer:
-                result = await self._server.call(self._listed, arguments)
+            async with asyncio.timeout(seconds) as timer, holding():
+                result = await self._server.call(self._listed, arguments, again=self._again)
         except TimeoutError:
             late = ToolError(f"{tool.name}: no result within {seconds:g} s")
             if timer.expired():

@@ -36,13 +36,17 @@ class ToolOpener:
         self._access = access or ToolAccess()
         self._session: ClientSession | None = None
         self._servers: McpServers | None = None
-        self._opened: list[RunTool] = []
+        self._opened: dict[Tool, RunTool] = {}
 
     async def open(self, tool: Tool) -> RunTool:
         """Makes a tool ready. Raises OptionError where it cannot be opened, and for what it may not reach."""
-        made = await self._made(tool)
-        self._opened.append(made)
+        made = self._opened[tool] = await self._made(tool)
         return made
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """The tools that are open, in the order in which they were opened."""
+        return tuple(self._opened)
 
     async def _made(self, tool: Tool) -> RunTool:
         if tool.origin == "http":
@@ -86,7 +90,7 @@ class ToolOpener:
     async def close(self) -> None:
         """Closes the tools and what they share; safe to call twice."""
         while self._opened:
-            self._opened.pop().close()
+            self._opened.popitem()[1].close()
         servers, self._servers = self._servers, None
         if servers is not None:
             await servers.close()
