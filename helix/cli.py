@@ -257,7 +257,9 @@ def explain(file: str, constants: tuple[str, ...], store: Path | None, **options
     metavar="NAME",
     default="helix",
     show_default=True,
-    help="How calls are released: helix, plan, fcfs, query-wise[:ROWS], operator-wise, lspf, random[:SEED].",
+    help="How calls are released: helix[:no-PART,...], plan, or to compare with: fcfs, lpm, cap:ROWS, "
+    "query-wise[:ROWS], operator-wise[:FORM], random[:SEED], ready-random[:SEED], lspf, kvflow, parrot, thunder-agent, "
+    "concur, helium[:FORM].",
 )
 @_set
 @click.option("--limit", type=int, metavar="N", help="Only the first N rows of the input.")

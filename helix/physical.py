@@ -7,8 +7,13 @@ table are groups of rows, never calls.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from helix.logical import LogicalPlan
+
+# Who makes a plan: Helix; nobody, of whom only the steps and their needs are wanted; or Helium's algorithm (arXiv
+# 2603.16104), as its code has it or as its paper does.
+Planner = Literal["helix", "outline", "helium-code", "helium-paper"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +23,8 @@ class PhysicalStep:
     Of two steps that are ready in one block of rows, the one of the lower `phase` is released first; within a phase
     rows go one after the other. `rank_up` is the time in seconds from the step's start to the end of the longest chain
     of steps and tools that waits for it. `calls` are for the whole table; tokens are means for one call, `output_p90`
-    is what nine of ten replies stay below. `source` says where the length of the reply is known from.
+    is what nine of ten replies stay below. `source` says where the length of the reply is known from. `needs` are the
+    nodes of the llm steps whose replies it waits for, with none between.
     """
 
     node: str
@@ -31,6 +37,7 @@ class PhysicalStep:
     output_tokens: float
     output_p90: float
     source: str
+    needs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +114,8 @@ class PhysicalPlan:
     Rows are released in blocks of `block` rows in the order of `plan.scan.order`; `group_by` are the columns whose
     equal values make a `RowGroup` (none: every row stands for itself). `groups` are known where the table was looked
     at, in the order of release: on one rank that of their keys, on several the ranks' own orders side by side. Ranks
-    of other rows are chosen as they come. `steps` stand in the order of release for one row. `row_tokens` is the room
+    of other rows are chosen as they come. `steps` stand in the order of release for one row. `calls` are those of a small
+    table in their order, each by its row and node, where that is better than the order of the steps. `row_tokens` is the room
     in tokens that a row takes in a KV cache while it is worked on, its replies included, and `held_tokens` the part of
     it that has to stay from one phase to a later one; `fixed_tokens` are what all rows share, `call_tokens` the most
     that one call takes below that.
@@ -135,4 +143,5 @@ class PhysicalPlan:
     rows: float = 1.0
     loads: tuple[float, ...] = ()
     order: OrderCost | None = None
+    calls: tuple[tuple[int, str], ...] = ()
     notes: tuple[str, ...] = ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -164,14 +165,25 @@ class Prepared:
         Reads the table once more, as far as it tells sizes and groups. `budget` are the seconds that a search for a
         better order may take.
         """
+        from helix.executor.policies.choose import choose_policy
         from helix.optimizer.lowering import LowerContext, lower
 
         self._look_at_table()
-        rows = (row.values for row in self.source if row.error is None) if self.scan().rows > 1 else None
+        planner = choose_policy(self.settings.policy).planner or "helix"
+        look = self.scan().rows > 1 and planner != "outline"
+        rows = (row.values for row in self.source if row.error is None) if look else None
         name = self._engine if self._engine is None or isinstance(self._engine, str) else self._engine.name
-        lengths = self.lengths(name)
-        context = LowerContext(stats=self._stats, rows=rows, budget=budget, callables=self._callables, lengths=lengths)
-        return lower(self.plan, context.on(capabilities, self.plan, name))
+        context = LowerContext(
+            stats=self._stats,
+            rows=rows,
+            budget=budget,
+            callables=self._callables,
+            lengths=self.lengths(name),
+            planner=planner,
+        )
+        physical = lower(self.plan, context.on(capabilities, self.plan, name))
+        # Rows that cannot be used have a number in the table, and none in the plan.
+        return replace(physical, calls=()) if self.scan().failed else physical
 
     def lengths(self, engine: str | None) -> Lengths:
         """How long replies are thought to be, as far as earlier runs on an engine tell."""

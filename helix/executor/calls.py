@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Protocol
 
 from helix.executor.engines.base import Reply, Request
 from helix.executor.gates import Gate
 from helix.executor.memo import Memo
-from helix.executor.policies.base import CallQueue, Warm, Warmup
+from helix.executor.policies.base import CallQueue, WakingQueue, Warm, Warmup
 from helix.executor.policies.ordered import OrderedQueue
 from helix.executor.records import OpenRecord, Recorder
 from helix.executor.values import Failure, Order
@@ -60,8 +61,8 @@ class Call:
     records are kept.
 
     `request` is what an engine is asked, `instance` what all calls have in common that are for one row at one level of
-    the plan. `rank` is the worker that the policy chose, `reply` what the engine answered last. `asked` is what a
-    result store and a journal know the call by; None where there are none.
+    the plan, `node` the id of the plan's operator. `rank` is the worker that the policy chose, `reply` what the engine
+    answered last. `asked` is what a result store and a journal know the call by; None where there are none.
     """
 
     __slots__ = (
@@ -71,6 +72,7 @@ class Call:
         "key",
         "lane",
         "make",
+        "node",
         "order",
         "priority",
         "rank",
@@ -99,12 +101,14 @@ class Call:
         row: int = 0,
         request: Request | None = None,
         instance: object = None,
+        node: str = "",
         asked: Asked | None = None,
     ) -> None:
         self.asked = asked
         self.gates = gates
         self.request = request
         self.instance = instance
+        self.node = node
         self.rank: int | None = None
         self.reply: Reply | None = None
         self.row = row
@@ -250,6 +254,8 @@ class Dispatcher:
         if lane is None:
             queue, warm = self._queues.get(name) or (OrderedQueue(), None)
             lane = self._lanes[name] = Lane(queue, warm)
+            if isinstance(queue, WakingQueue):
+                queue.attach(partial(self._wake, lane))
             loop = asyncio.get_running_loop()
             lane.workers = [loop.create_task(self._work(lane)) for _ in range(self.slots(name))]
         return lane

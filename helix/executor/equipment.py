@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from helix.executor.attempts import EngineCaller, ToolCaller
 from helix.executor.batches import BatchCaller
 from helix.executor.calls import Dispatcher
-from helix.executor.engines.base import Capabilities, Engine, WarmingEngine
+from helix.executor.engines.base import Capabilities, Engine, HintedEngine, WarmingEngine
 from helix.executor.engines.scripted import ScriptedEngine
 from helix.executor.frame import Dataflow
 from helix.executor.gates import Gate
@@ -18,8 +18,7 @@ from helix.executor.operators import Operator
 from helix.executor.outage import Outage
 from helix.executor.places import Place, static_name
 from helix.executor.policies.base import EnginePlace
-from helix.executor.policies.choose import DEFAULT, choose_policy
-from helix.executor.policies.rank import USABLE
+from helix.executor.policies.choose import choose_policy
 from helix.executor.policies.warmer import Warmer
 from helix.executor.prompts import Prompt
 from helix.executor.settings import RunSettings
@@ -89,6 +88,8 @@ class Equipment:
         self._threads = Threads()
         self._policy = choose_policy(settings.policy)
         self._phases: dict[str, int] = {}
+        # By node and row the place of a call, where the schedule orders a small table call by call.
+        self._turns: dict[str, dict[int, int]] = {}
         self._block = 1
         self.rows_at_once = 0
         self.dispatcher = Dispatcher(
@@ -128,42 +129,48 @@ class Equipment:
         slots = 0
         for engine in {engine.name: engine for engine in self._engines.values()}.values():
             capabilities = self._capabilities[id(engine)]
-            warmer = None
+            warmer, load = None, None
             if capabilities.warms:
                 pause, timeout = self._pauses[engine.name], self._settings.call_timeout
-                warmer = Warmer(cast(WarmingEngine, engine), pause, self._limits, self._report, timeout)
+                warming = cast(WarmingEngine, engine)
+                warmer, load = Warmer(warming, pause, self._limits, self._report, timeout), warming.load
             place = EnginePlace(
-                name=engine.name, capabilities=capabilities, slots=self._slots(capabilities), warm=warmer
+                name=engine.name,
+                capabilities=capabilities,
+                slots=self._slots(capabilities),
+                warm=warmer,
+                load=load,
+                hints=cast(HintedEngine, engine) if hasattr(engine, "take_hints") else None,
             )
             self.dispatcher.use(self._lane(engine), place.slots, self._policy.queue(place), warmer)
             slots += place.slots
         self.rows_at_once = self._policy.rows(2 * (slots or self._settings.calls_at_once) + 16)
 
     def scheduled_for(self) -> Capabilities | None:
-        """The engine whose cache a schedule is worth while for; None where none has one, or where the policy has an
-        order of its own.
+        """The engine whose cache a schedule is worth while for; None where none has one, or where the policy wants no
+        schedule.
         """
         found = [each for each in self._capabilities.values() if each.prefix_cache and each.warms]
-        return found[0] if len(found) == len(self._capabilities) == 1 and self._policy.name == DEFAULT else None
+        wanted = self._policy.planner is not None and len(found) == len(self._capabilities) == 1
+        return found[0] if wanted else None
 
     def follow(self, physical: PhysicalPlan) -> None:
-        """Takes over the phases of a schedule, where what all rows share does not fit into the cache beside the calls.
-
-        Where it fits, all of it stays there anyway, and row after row is done sooner.
-        """
-        room = physical.kv_tokens
-        calls = physical.max_running or self._settings.calls_at_once
-        if room is None or physical.fixed_tokens + calls * physical.call_tokens <= USABLE * room:
+        """Takes over the phases of a schedule, where the policy wants them."""
+        if not self._policy.follow(physical, physical.max_running or self._settings.calls_at_once):
             return
         self._phases = {step.node: step.phase for step in physical.steps}
         self._block = max(1, physical.block)
+        for turn, (row, node) in enumerate(physical.calls):
+            self._turns.setdefault(node, {})[row] = turn
+            self._block = max(self._block, row + 1)
         self.rows_at_once = max(self.rows_at_once, self._block)
 
     def _slots(self, capabilities: Capabilities) -> int:
         """How many calls an engine gets at once."""
         if self._settings.concurrency is not None or capabilities.max_running is None:
             return self._settings.calls_at_once
-        return capabilities.ranks * min(AHEAD * capabilities.max_running, MOST_AT_ONCE)
+        usual = capabilities.ranks * min(AHEAD * capabilities.max_running, MOST_AT_ONCE)
+        return self._policy.slots(capabilities, usual)
 
     def _lane(self, engine: Engine) -> str:
         return ENGINE_LANE if len(self._pauses) == 1 else f"engine {engine.name}"
@@ -230,6 +237,7 @@ class Equipment:
             gates=self._gates_of(node, engine) if node.lead else (),
             phase=self._phases.get(node.id, 0),
             block=self._block,
+            turns=self._turns.get(node.id),
             asking=self.asking(node, prompt),
         )
 

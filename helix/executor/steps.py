@@ -32,7 +32,7 @@ _TEMPLATE_TOKENS = 64
 class GenerateStep(Operator):
     """Calls a language model once for each sample; the value is the reply, or the list of the replies.
 
-    Among `block` rows, the calls of a lower `phase` go first.
+    Among `block` rows, the calls of a lower `phase` go first; `turns` are phases of single rows.
     """
 
     __slots__ = (
@@ -50,6 +50,7 @@ class GenerateStep(Operator):
         "_report",
         "_shared",
         "_shorten",
+        "_turns",
     )
 
     def __init__(
@@ -69,10 +70,12 @@ class GenerateStep(Operator):
         gates: tuple[Gate, ...] = (),
         phase: int = 0,
         block: int = 1,
+        turns: Mapping[int, int] | None = None,
         asking: Asking | None = None,
     ) -> None:
         super().__init__(index, place)
         self._asking = asking
+        self._turns = turns
         self._gates = gates
         self._phase, self._block = phase, block
         self._node = node
@@ -117,10 +120,11 @@ class GenerateStep(Operator):
         request = self._prompt.request(messages, frame.row, sample)
         step, order = self.place.name(frame.items), self.place.order(frame.items)
         key = self._prompt.key(messages, sample) if self._shared else None
+        phase = self._phase if self._turns is None else self._turns.get(frame.row, self._phase)
         call = Call(
             step=step,
             order=order,
-            priority=(frame.sequence // self._block, self._phase, frame.sequence, *frame.path, self.index, sample),
+            priority=(frame.sequence // self._block, phase, frame.sequence, *frame.path, self.index, sample),
             key=key,
             lane=self._lane,
             make=lambda call: self._make(frame, request, call),
@@ -130,6 +134,7 @@ class GenerateStep(Operator):
             gates=self._gates,
             request=request,
             instance=(frame.scope, frame.sequence),
+            node=self._node.id,
             asked=None if self._asking is None else self._asked(self._asking, frame, messages, sample, step, key),
         )
         outcome = self._dispatcher.submit(call)

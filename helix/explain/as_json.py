@@ -89,7 +89,7 @@ def _physical(plan: PhysicalPlan) -> dict[str, Any]:
         if is_dataclass(value) and not isinstance(value, type):
             value = asdict(value)
         elif isinstance(value, tuple):
-            value = [each if isinstance(each, str | float) else asdict(each) for each in value]
+            value = [asdict(each) if is_dataclass(each) else each for each in value]  # type: ignore[arg-type]
         made[name] = value
     return made
 

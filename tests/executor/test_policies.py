@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
 from caching_engine import CachingEngine
-from running import run
+from running import ROOT, run
 
 import helix
 from helix.errors import OptionError
 from helix.executor.engines.scripted import ScriptedEngine
-from helix.executor.policies.choose import choose_policy
+from helix.executor.policies.choose import FORMS, choose_policy
+from helix.executor.policies.helix_policy import PARTS
 from helix.results import RunResult
 
 TWO_STEPS = helix.loads(
@@ -64,11 +67,68 @@ def test_longest_prefix_first_takes_what_is_in_the_cache() -> None:
     assert [row for _, row in engine.log] == [0, 2, 4, 6, 1, 3, 5, 7]
 
 
-@pytest.mark.parametrize("policy", ["helix", "plan", "fcfs", "query-wise:2", "operator-wise", "lspf", "random:3"])
+def test_rows_side_by_side_have_one_step_at_a_time_each() -> None:
+    workflow = helix.loads(
+        "workflow w(x: text)\n"
+        "model m { temperature: 0 }\n"
+        'a = llm { user "first {{ x }}" }\n'
+        'b = llm { user "second {{ x }}" }\n'
+        'c = llm { user "third {{ a }} {{ b }}" }\n'
+        "output c\n"
+    )
+    engine = CachingEngine()
+    workflow.run(ROWS[:3], engine=engine, policy="operator-wise:chain", concurrency=8, rules=[])
+    assert [f"{step}{row}" for step, row in engine.log] == ["a0", "a1", "a2", "b0", "b1", "b2", "c0", "c1", "c2"]
+    # Never more than one call of a row: three at once.
+    assert max(engine.at_once) == 3
+    free = CachingEngine()
+    workflow.run(ROWS[:3], engine=free, policy="fcfs", concurrency=8, rules=[])
+    assert max(free.at_once) == 6
+
+
+def test_a_static_cap_bounds_the_rows() -> None:
+    engine = CachingEngine()
+    TWO_STEPS.run(ROWS, engine=engine, policy="cap:2", concurrency=8, rules=[])
+    assert [row for _, row in engine.log[:2]] == [0, 1]
+    assert max(engine.at_once) == 2
+    # A row begins when one has ended, not when a batch of them has.
+    assert [f"{step}{row}" for step, row in engine.log[2:6]] == ["b0", "b1", "a2", "a3"]
+
+
+def test_uncapped_all_that_is_ready_goes() -> None:
+    engine = CachingEngine(running=2)
+    TWO_STEPS.run(ROWS, engine=engine, policy="lpm", rules=[])
+    assert engine.at_once[5] == 6
+    capped = CachingEngine(running=2)
+    TWO_STEPS.run(ROWS, engine=capped, policy="fcfs", rules=[])
+    assert max(capped.at_once) == 4
+
+
+# Each with a number, a form or a part left out where it takes one.
+EVERY = [
+    "helix", "helix:no-warm-ups", "helix:no-phases", "helix:no-ledger", "helix:no-holds,no-affinity", "plan", "fcfs",
+    "lpm", "cap:2", "query-wise:2", "operator-wise", "operator-wise:chain", "lspf", "random:3", "ready-random:3",
+    "parrot", "thunder-agent", "concur", "helium", "helium:paper",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("policy", EVERY)
 def test_all_give_the_same_result(policy: str) -> None:
     plain = run(TWO_STEPS, ROWS)
     made = TWO_STEPS.run(ROWS, engine=ScriptedEngine(), policy=policy)
     assert made.rows == plain.rows
+    # The scripted engine has no cache; of one that has, that is small, the same and in the same order each time.
+    engines = [CachingEngine(kv_tokens=40), CachingEngine(kv_tokens=40)]
+    rows = [TWO_STEPS.run(ROWS, engine=engine, policy=policy, rules=[]).rows for engine in engines]
+    assert rows[0] == rows[1]
+    assert [row["_error"] for row in rows[0]] == [None] * len(ROWS)
+    assert engines[0].log == engines[1].log
+    assert sorted(engines[0].log) == sorted((step, row) for step in "ab" for row in range(len(ROWS)))
+
+
+def test_hints_need_an_engine_that_takes_them() -> None:
+    with pytest.raises(OptionError, match=r"`kvflow` gives hints .* caching does not take; it runs on simulated"):
+        TWO_STEPS.run(ROWS, engine=CachingEngine(), policy="kvflow")
 
 
 @pytest.mark.parametrize(
@@ -79,6 +139,10 @@ def test_all_give_the_same_result(policy: str) -> None:
         ("fcfs:3", "the policy `fcfs` takes no number, found `fcfs:3`"),
         ("query-wise:0", "the policy `query-wise` takes a number of rows of at least 1, found `0`"),
         ("query-wise:", "the policy `query-wise` takes a number of rows of at least 1, found ``"),
+        ("cap", "the policy `cap` takes a number of rows of at least 1, found ``"),
+        ("helium:book", "the policy `helium` has the forms `code` and `paper`, found `book`"),
+        ("operator-wise:4", "the policy `operator-wise` has the forms `barrier` and `chain`, found `4`"),
+        ("helix:no-warmups", "no part to leave out that is called `no-warmups`; did you mean `no-warm-ups`?"),
         ("random:x", "the policy `random` takes a seed of at least 0, found `x`"),
     ],
 )
@@ -88,8 +152,21 @@ def test_what_is_no_policy(text: str, message: str) -> None:
     assert message in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["helix", "plan", "fcfs", "query-wise", "operator-wise", "lspf", "random"])
+@pytest.mark.parametrize("text", [*EVERY, "kvflow"])
 def test_each_says_what_it_does(text: str) -> None:
     policy: Any = choose_policy(text)
     assert policy.name.startswith(text)
     assert policy.describe()
+    assert choose_policy(policy.name).name == policy.name
+
+
+def test_the_command_and_the_documentation_name_all() -> None:
+    shown = subprocess.run([sys.executable, "-m", "helix", "run", "--help"], capture_output=True, text=True, check=True)
+    words = "".join(shown.stdout.split())
+    docs = (ROOT / "docs" / "explanation" / "scheduling.md").read_text(encoding="utf-8")
+    options = (ROOT / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
+    for form in FORMS:
+        assert form in words, form
+        assert f"`{form.replace('helix[:no-PART,...]', 'helix:no-PART,...')}`" in docs, form
+        assert f"`{form.replace('helix[:no-PART,...]', 'helix:no-PART,...')}`" in options, form
+    assert all(f"`no-{part}`" in docs for part in PARTS)

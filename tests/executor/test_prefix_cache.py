@@ -64,7 +64,7 @@ def test_the_cache_is_never_overfilled_by_what_may_go(uses: list[tuple[str, bool
         assert cache.resident <= max(capacity, cache.pinned + len(text))
     for node in held:
         assert cache.matched(node.prompt()) == len(node.prompt())
-    assert cache.resident == sum(len(each.text) for each in cache._nodes() if each.resident)
+    assert cache.resident == sum(len(each.text) for each in cache.nodes() if each.resident)
 
 
 def test_the_least_recently_used_goes_first_and_leaves_before_what_they_stand_on() -> None:

@@ -103,5 +103,5 @@ def test_a_given_order_is_not_made_worse_where_time_is_up() -> None:
 
 
 def test_too_many_calls_are_refused() -> None:
-    with pytest.raises(ValueError, match="13 calls are too many"):
-        best_order([OTHER] * 13, 100.0)
+    with pytest.raises(ValueError, match="17 calls are too many"):
+        best_order([OTHER] * 17, 100.0)

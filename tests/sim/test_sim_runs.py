@@ -20,7 +20,7 @@ from helix.executor.policies.choose import FORMS
 from helix.results import RunResult
 from helix.simulation.cost import published_cost
 
-POLICIES = tuple(form.partition("[")[0] for form in FORMS)
+POLICIES = tuple(form.partition("[")[0].replace("ROWS", "3") for form in FORMS)
 WORDS = ("margin", "debt", "growth", "risk", "rumour", "order", "plant", "price")
 SHAPES = ("map_reduce", "debate", "iterative")
 
@@ -57,7 +57,7 @@ def test_every_policy_runs_and_gives_the_same_rows(policy: str) -> None:
     plain, _ = simulated("map_reduce", "plan", kv_tokens=400_000)
     assert result.rows == plain.rows
     assert result.report.failed_rows == 0
-    assert result.report.policy.partition(":")[0] == policy
+    assert result.report.policy.partition(":")[0] == policy.partition(":")[0]
     # The time of the report is that of the simulation.
     assert result.report.seconds > 1
     assert result.report.seconds >= max(worker.figures.busy for worker in engine.workers) / 1e9

@@ -8,13 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from helix.executor.engines.base import Capabilities, Reply, Request
+from helix.executor.engines.base import Capabilities, HintedEngine, Load, Reply, Request
 
 if TYPE_CHECKING:
     from helix.executor.calls import Call, Outcome
+    from helix.physical import PhysicalPlan, Planner
 
+# The rows that a policy works on at once which takes as many as it gets: all of a small table, and no more memory than
+# that for a large one.
+BLOCK = 4096
+# Tells what each rank of an engine is doing now. Raises EngineError.
+Ask = Callable[[], Awaitable[tuple[Load, ...]]]
 # Computes the beginning of prompts on an engine; None where that failed.
 Warm = Callable[[Request], Awaitable[Reply | None]]
 
@@ -33,13 +39,21 @@ class Warmup:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnginePlace:
     """An engine as a policy sees it. `slots` are the calls that may be in flight on all of its ranks together; `warm`
-    computes beginnings (None: it cannot).
+    computes beginnings, `load` tells what its ranks are doing, `hints` is the engine where it can be told what is used
+    next (None: it cannot).
     """
 
     name: str
     capabilities: Capabilities
     slots: int
     warm: Warm | None = None
+    load: Ask | None = None
+    hints: HintedEngine | None = None
+
+    @property
+    def ranks(self) -> int:
+        """The workers, at least one."""
+        return max(1, self.capabilities.ranks)
 
 
 class CallQueue(Protocol):
@@ -70,17 +84,51 @@ class CallQueue(Protocol):
         """All calls that wait, in their order; the queue is empty afterwards."""
 
 
+@runtime_checkable
+class WakingQueue(Protocol):
+    """A queue that lets calls go at times of its own, and not only when one ends or is put in."""
+
+    def attach(self, wake: Callable[[], None]) -> None:
+        """Gives what has free workers ask again; before the first call."""
+
+
 class Policy(Protocol):
-    """How a run releases its calls. `name` is what `--policy` says, with its number where it has one."""
+    """How a run releases its calls. `name` is what `--policy` says, with its number where it has one. `planner` makes
+    the plan that it follows (None: it wants none).
+    """
 
     @property
     def name(self) -> str: ...
 
+    @property
+    def planner(self) -> Planner | None: ...
+
     def rows(self, window: int) -> int:
         """How many rows are worked on at once, where `window` would keep the engine busy."""
 
+    def slots(self, capabilities: Capabilities, usual: int) -> int:
+        """How many calls an engine gets at once, where nothing else is asked for and `usual` would keep it busy."""
+
+    def follow(self, physical: PhysicalPlan, calls: int) -> bool:
+        """Hears of the plan, on an engine that runs so many calls at once; whether calls are to go by its phases."""
+
     def queue(self, place: EnginePlace) -> CallQueue:
-        """The queue of an engine."""
+        """The queue of an engine. Raises OptionError where the policy cannot do with this one."""
 
     def describe(self) -> str:
         """What it does, in a line."""
+
+
+class PolicyBase:
+    """What most policies say: as many rows and calls as keep the engine busy, and no plan."""
+
+    planner: Planner | None = None
+
+    def rows(self, window: int) -> int:
+        return window
+
+    def slots(self, capabilities: Capabilities, usual: int) -> int:
+        return usual
+
+    def follow(self, physical: PhysicalPlan, calls: int) -> bool:
+        return False

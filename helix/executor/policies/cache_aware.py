@@ -80,17 +80,31 @@ class _Replies:
 
 
 class CacheAwareQueue:
-    """See the module. `key` orders the calls."""
+    """See the module. `key` orders the calls. To show what they are worth, parts can be left out: beginnings computed
+    ahead (`warm_ups`), calls held back for want of room (`ledger`), what is held for a row between its calls (`holds`),
+    the choice of a rank by what it holds (`affinity`).
+    """
 
-    def __init__(self, place: EnginePlace, *, key: Callable[[Call], Any] = plan_order) -> None:
+    def __init__(
+        self,
+        place: EnginePlace,
+        *,
+        key: Callable[[Call], Any] = plan_order,
+        warm_ups: bool = True,
+        ledger: bool = True,
+        holds: bool = True,
+        affinity: bool = True,
+    ) -> None:
         capabilities = place.capabilities
         count = max(1, capabilities.ranks)
         each = max(1, -(-place.slots // count))
-        self._ranks = [Rank(number, each, capabilities.kv_tokens) for number in range(count)]
+        self._ranks = [Rank(number, each, capabilities.kv_tokens, bounded=ledger) for number in range(count)]
+        self._holds = holds
+        self._affinity = affinity
         self._at_once = min(each, capabilities.max_running or each)
         self._key = key
         self._worth = capabilities.pass_tokens or WORTH
-        self._warms = place.warm is not None
+        self._warms = warm_ups and place.warm is not None
         self._failures = 0
         self._tickets: dict[Call, tuple[Ticket, Rank]] = {}
         self._rows: dict[object, _Row] = {}
@@ -132,6 +146,8 @@ class CacheAwareQueue:
         """The rank of a call: that of its row; for a new row the one that is done with it first."""
         if len(self._ranks) == 1:
             return self._ranks[0]
+        if not self._affinity:
+            return min(self._ranks, key=lambda each: (each.load, each.number))
         row = self._rows.get(call.instance)
         if row is not None:
             return row.rank
@@ -206,7 +222,7 @@ class CacheAwareQueue:
             rank.idle -= 1
         row.begun = True
         row.running += 1
-        if ticket.node is not None:
+        if ticket.node is not None and self._holds:
             self._hold(row, ticket.node)
 
     def _followers(self, ticket: Ticket, target: Node, rank: Rank) -> float:
@@ -342,7 +358,7 @@ class CacheAwareQueue:
             self._warms = self._failures < FAILURES
         for ticket in warming.held:
             row = self._rows.get(ticket.call.instance)
-            if row is not None and row.rank is rank and row.held is None:
+            if self._holds and row is not None and row.rank is rank and row.held is None:
                 # Held for its calls from now on, so that nothing that is opened later pushes it out before.
                 rank.cache.pin(node)
                 row.held = node
@@ -391,7 +407,7 @@ class CacheAwareQueue:
                 rank.idle += row.running == 0
 
     def row_began(self, row: object, rank: int) -> None:
-        if 0 <= rank < len(self._ranks):
+        if self._affinity and 0 <= rank < len(self._ranks):
             self._rows[row] = _Row(self._ranks[rank])
 
     def row_ended(self, row: object) -> None:

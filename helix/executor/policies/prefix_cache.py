@@ -103,9 +103,10 @@ class PrefixCache:
 
     def __len__(self) -> int:
         """The nodes below the root."""
-        return sum(1 for _ in self._nodes())
+        return sum(1 for _ in self.nodes())
 
-    def _nodes(self) -> Iterator[Node]:
+    def nodes(self) -> Iterator[Node]:
+        """The nodes below the root, in the same order each time."""
         stack = list(self._root.children.values())
         while stack:
             node = stack.pop()
@@ -210,9 +211,9 @@ class PrefixCache:
 
     def clear(self) -> None:
         """The engine's cache is empty: it was flushed, or the server started anew."""
-        for node in list(self._nodes()):
+        for node in list(self.nodes()):
             self._leave(node)
-        for node in list(self._nodes()):
+        for node in list(self.nodes()):
             self._tidy(node)
 
     def _may_go(self, node: Node) -> None:

@@ -52,9 +52,11 @@ class Ticket:
 
 
 class Rank:
-    """A rank's line, tree and ledger. `slots` are the calls that may be in flight on it. Lengths are in characters."""
+    """A rank's line, tree and ledger. `slots` are the calls that may be in flight on it; unless it is `bounded`, any of
+    them fits. Lengths are in characters.
+    """
 
-    def __init__(self, number: int, slots: int, kv_tokens: int | None) -> None:
+    def __init__(self, number: int, slots: int, kv_tokens: int | None, *, bounded: bool = True) -> None:
         self.number = number
         self.slots = slots
         self.cache = PrefixCache()
@@ -67,6 +69,7 @@ class Rank:
         self.idle = 0
         self.own = 0.0
         self._kv_tokens = kv_tokens
+        self._bounded = bounded
         self._heap: list[tuple[Any, int, Ticket]] = []
         self._serial = 0
         self._replies = 0
@@ -115,7 +118,7 @@ class Rank:
         """Whether a call fits into a share of the cache, beside those that run and what open rows hold, with so much
         `more` that it brings. One that is alone always does.
         """
-        if self.cache.capacity is None or self.running == 0 or ticket.node is None:
+        if self.cache.capacity is None or self.running == 0 or ticket.node is None or not self._bounded:
             return True
         wanted = self.cache.pinned + self.reserved + self.cache.unpinned(ticket.node) + ticket.reserve + more
         return wanted <= share * self.omega * self.cache.capacity

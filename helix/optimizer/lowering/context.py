@@ -13,6 +13,7 @@ from helix.optimizer.engine_time import H100, EngineTime, engine_time
 from helix.optimizer.lengths import Lengths
 from helix.optimizer.rule import TableStats
 from helix.optimizer.tokens import ESTIMATE, Tokenizer
+from helix.physical import Planner
 
 Row = Mapping[str, Any]
 
@@ -37,6 +38,8 @@ class Workers(Protocol):
 THETA = 256
 # Seconds of planning for each second that the run is taken to last, at most.
 SHARE = 0.01
+# What the order of a small table's calls may take in any case, in seconds: nobody notices.
+LEAST_BUDGET = 0.1
 # Calls that are bound one by one to find the sizes of rows; what a table makes beyond is taken to be like those.
 BOUND_CALLS = 50_000
 
@@ -48,7 +51,8 @@ class LowerContext:
     `ranks` are the engine's workers, each with a cache of `kv_tokens` tokens that runs `max_running` requests at once;
     None takes those of the model `engine`. `theta` is the least length of a beginning that is computed ahead. `budget`
     is the time in seconds that a search for a better order may take: it is counted in steps of a fixed price, so that
-    a plan comes out the same each time, and it is never more than a hundredth of the run's estimated time.
+    a plan comes out the same each time, and it is never more than a hundredth of the run's estimated time. `planner`
+    says whose plan is wanted: of `outline` only the steps and what they need count.
     """
 
     stats: TableStats | None = None
@@ -63,6 +67,7 @@ class LowerContext:
     budget: float = 1.0
     callables: Callables = field(default_factory=dict)
     bound_calls: int = BOUND_CALLS
+    planner: Planner = "helix"
 
     def __post_init__(self) -> None:
         for name, least in (("ranks", 1), ("kv_tokens", 1), ("max_running", 1), ("theta", 1), ("budget", 0)):

@@ -12,17 +12,21 @@ from collections.abc import Iterable, Sequence
 from helix.logical import Generate, LogicalPlan
 from helix.optimizer.lowering.advice import advice_of, kv_wanted
 from helix.optimizer.lowering.assign import Assigner, Placed, release_order
-from helix.optimizer.lowering.context import SHARE, LowerContext
+from helix.optimizer.lowering.context import LEAST_BUDGET, SHARE, LowerContext
+from helix.optimizer.lowering.few import FewCalls, best_calls
 from helix.optimizer.lowering.fixity import Fixity
+from helix.optimizer.lowering.helium import Worker, helium_phases
 from helix.optimizer.lowering.ops import Op, list_ops, often_by_frame
 from helix.optimizer.lowering.order import Phase, phases_of
-from helix.optimizer.lowering.room import Room, block_of, room_of
+from helix.optimizer.lowering.recurrence import timeline
+from helix.optimizer.lowering.room import MOST_ROWS, Room, block_of, room_of
 from helix.optimizer.lowering.search import PRICE, OrderSearch
 from helix.optimizer.lowering.table import Decoding, Group, Look, look_at
 from helix.optimizer.lowering.warm import warm_prefixes
 from helix.optimizer.sizes import estimate_sizes
 from helix.optimizer.tree.build import build_tree
 from helix.optimizer.tree.resolve import resolve_plan
+from helix.optimizer.tree.shape import bits
 from helix.optimizer.tree.trie import Paths
 from helix.physical import OrderCost, PhysicalPlan, PhysicalStep, RowGroup
 
@@ -51,9 +55,17 @@ def lower(plan: LogicalPlan, context: LowerContext | None = None) -> PhysicalPla
         found, tree, paths, context.engine, lengths,
         calls=look.calls, prompts=look.prompts, made_by_place=look.made_by_place, often=often,
     )  # fmt: skip
-    phases = phases_of(tree, fixity, ops)
+    helium = context.planner.startswith("helium")
+    if helium:
+        worker = Worker(rows=max(1.0, look.rows / context.ranks), capacity=context.capacity, running=context.running)
+        paper = context.planner == "helium-paper"
+        phases = helium_phases(tree, paths, fixity, sizes, ops, worker, paper=paper)
+    else:
+        phases = phases_of(tree, fixity, ops)
     decoding = Decoding(context.engine, min(context.engine.batch, context.running))
     budget = min(context.budget, SHARE * _seconds(ops, look, decoding) / context.ranks)
+    if context.planner != "helix":
+        budget, look.groups = 0, []
     room = room_of(found, tree, paths, fixity, sizes, ops, phases, often)
     block = _block(room, context, look)
     order: OrderCost | None = None
@@ -65,6 +77,12 @@ def lower(plan: LogicalPlan, context: LowerContext | None = None) -> PhysicalPla
             phases, order = search.improved(phases, budget)
             room = room_of(found, tree, paths, fixity, sizes, ops, phases, often)
             block = _block(room, context, look)
+    calls: tuple[tuple[int, str], ...] = ()
+    if look.few is not None and look.few.calls and context.ranks == 1 and budget > 0:
+        calls, order = _call_by_call(look.few, ops, phases, block, context, max(budget, LEAST_BUDGET))
+    if helium:
+        # All rows go through one phase before any goes through the next.
+        block = max(1, min(MOST_ROWS * context.ranks, round(look.rows)))
     groups, placed = _groups(look, context, decoding, budget)
     warm = warm_prefixes(tree, ops, context.theta)
     wanted = kv_wanted(context, ops, room, rows=look.rows, block=block) if ops else 0
@@ -87,7 +105,31 @@ def lower(plan: LogicalPlan, context: LowerContext | None = None) -> PhysicalPla
         rows=look.rows,
         loads=tuple(placed.loads),
         order=order,
+        calls=calls,
         notes=_notes(context, ops),
+    )
+
+
+def _call_by_call(
+    few: FewCalls, ops: Sequence[Op], phases: Sequence[Phase], block: int, context: LowerContext, budget: float
+) -> tuple[tuple[tuple[int, str], ...], OrderCost]:
+    """The order of the calls of a small table, where it is better than that of the phases, and what was found."""
+    at = {op: (number, place) for number, phase in enumerate(phases) for place, op in enumerate(phase.ops)}
+
+    def turn(call: int) -> tuple[int, int, int, int]:
+        row, op = few.places[call]
+        return row // block, at[op][0], row, at[op][1]
+
+    start = sorted(range(len(few.calls)), key=turn)
+    first = timeline(few.calls, [start], [context.capacity]).makespan
+    best = best_calls(few.calls, context.capacity, start, min(context.budget, budget))
+    calls: tuple[tuple[int, str], ...] = ()
+    if best.makespan < first:
+        calls = tuple((row, ops[op].node.id) for row, op in (few.places[call] for call in best.order))
+    rows = len({row for row, _ in few.places})
+    exact = best.makespan if best.proven else None
+    return calls, OrderCost(
+        first=first, now=best.makespan, rows=rows, tried=best.tried, exact=exact, proven=best.proven
     )
 
 
@@ -112,6 +154,7 @@ def _steps(ops: Sequence[Op], phases: Sequence[Phase]) -> tuple[PhysicalStep, ..
     for number, phase in enumerate(phases):
         for op in (ops[index] for index in phase.ops):
             before = made.get(op.node.id)
+            needs = (ops[other].node.id for other in bits(op.needs))
             calls = op.calls + (before.calls if before else 0.0)
             share = op.calls / calls if calls else 1.0
             made[op.node.id] = PhysicalStep(
@@ -125,6 +168,7 @@ def _steps(ops: Sequence[Op], phases: Sequence[Phase]) -> tuple[PhysicalStep, ..
                 output_tokens=op.length.mean,
                 output_p90=op.length.p90,
                 source=op.length.source,
+                needs=tuple(dict.fromkeys((*(before.needs if before else ()), *needs))),
             )
     return tuple(made.values())
 

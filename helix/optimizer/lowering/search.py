@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from helix.optimizer.lowering.exact import MOST_CALLS, best_order
+from helix.optimizer.lowering.few import NODE_PRICE
 from helix.optimizer.lowering.fixity import ROW, Fixity
 from helix.optimizer.lowering.ops import Op
 from helix.optimizer.lowering.order import Phase
@@ -23,6 +24,8 @@ PRICE = 4e-6
 _CALLS = 96
 _ROWS = 8
 _BETTER = 1e-3
+# Orders begun that are looked at in any case, to tell how far the best one is.
+_NODES = 1000
 
 
 class OrderSearch:
@@ -92,7 +95,8 @@ class OrderSearch:
                     break
         exact, proven = None, False
         if 0 < len(self.calls) <= MOST_CALLS and budget > 0:
-            known = best_order(self.calls, self._capacity, self.order(best))
+            nodes = max(_NODES, int(budget / (NODE_PRICE * len(self.calls))))
+            known = best_order(self.calls, self._capacity, self.order(best), most=nodes)
             exact, proven = known.makespan, known.proven
         return best, OrderCost(first=first, now=cost, rows=self.rows, tried=tried, exact=exact, proven=proven)
 

@@ -12,6 +12,7 @@ from helix.logical import Generate
 from helix.optimizer.engine_time import EngineTime
 from helix.optimizer.lengths import Length
 from helix.optimizer.lowering.context import LowerContext, Row
+from helix.optimizer.lowering.few import FewCalls
 from helix.optimizer.lowering.fixity import ROW, Fixity
 from helix.optimizer.sizes import Sizes
 from helix.optimizer.tally import same_calls, tally_stats
@@ -41,7 +42,7 @@ class Group:
 @dataclass(slots=True)
 class Look:
     """A table looked at: by op `calls` and `prompts` (their tokens together), the tokens of distinct beginnings by the
-    place of the tree, and the groups in the order of their keys.
+    place of the tree, the groups in the order of their keys, and the calls one by one where they are few.
     """
 
     rows: float
@@ -49,6 +50,7 @@ class Look:
     prompts: list[float]
     made_by_place: array[float]
     groups: list[Group] = field(default_factory=list)
+    few: FewCalls | None = None
 
 
 class Decoding:
@@ -89,6 +91,7 @@ class _Looker:
     ) -> None:  # fmt: skip
         self._binder = Binder(found, tree, sizes, context.tokenizer, context.callables)
         self._trie = CallTrie(paths)
+        self._few = FewCalls(tree, paths, [length.mean for length in lengths])
         self._tree = tree
         self._paths = paths
         self._lengths = lengths
@@ -133,7 +136,7 @@ class _Looker:
             group.shared = group.shared or typical
         return Look(
             float(self._read), [each * scale for each in self._calls], [each * scale for each in self._prompts], made,
-            groups,
+            groups, self._few if self._few.whole and self._read == bound else None,
         )  # fmt: skip
 
     def _typical(self, groups: Sequence[Group]) -> tuple[float, ...]:
@@ -164,6 +167,7 @@ class _Looker:
 
     def _take(self, here: Instance) -> None:
         trie, weight = self._trie, here.weight
+        self._few.take(here)
         before = trie.made_tokens
         common = sum(trie.made_by_place[place] for place in self._common)
         handles = trie.bind_all(here.order, here.numbers, here.tokens, weight)

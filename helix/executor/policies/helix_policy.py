@@ -1,0 +1,69 @@
+"""Helix's own policies: the order of the plan, with what is known of the engine's cache, or with parts left out."""
+
+from __future__ import annotations
+
+from helix.executor.policies.base import CallQueue, EnginePlace, PolicyBase
+from helix.executor.policies.cache_aware import CacheAwareQueue
+from helix.executor.policies.ordered import OrderedQueue
+from helix.executor.policies.rank import USABLE
+from helix.physical import PhysicalPlan, Planner
+
+# What can be left out, for what it is worth to show.
+PARTS = {
+    "warm-ups": "no beginning is computed ahead",
+    "phases": "row after row, without a schedule",
+    "ledger": "calls are let go whatever room the cache has",
+    "holds": "nothing is held for a row between its calls",
+    "affinity": "calls go to the rank with the least to do, whatever it holds",
+}
+
+
+class Helix(PolicyBase):
+    """The order of the plan; where the engine has a prefix cache, no beginning is computed twice. Of `PARTS` those in
+    `without` are left out.
+    """
+
+    def __init__(self, without: tuple[str, ...] = ()) -> None:
+        self._without = tuple(part for part in PARTS if part in without)
+        self.planner: Planner | None = None if "phases" in without else "helix"
+
+    @property
+    def name(self) -> str:
+        return "helix" + (":" + ",".join(f"no-{part}" for part in self._without) if self._without else "")
+
+    def follow(self, physical: PhysicalPlan, calls: int) -> bool:
+        """Phases, where what all rows share does not fit into the cache beside the calls. Where it fits, all of it
+        stays there anyway, and row after row is done sooner.
+        """
+        room = physical.kv_tokens
+        return room is not None and physical.fixed_tokens + calls * physical.call_tokens > USABLE * room
+
+    def queue(self, place: EnginePlace) -> CallQueue:
+        # Without warm-ups the steps that the plan lets lead do what can be done for a cold cache.
+        if not place.capabilities.prefix_cache or place.warm is None:
+            return OrderedQueue()
+        without = self._without
+        return CacheAwareQueue(
+            place,
+            warm_ups="warm-ups" not in without,
+            ledger="ledger" not in without,
+            holds="holds" not in without,
+            affinity="affinity" not in without,
+        )
+
+    def describe(self) -> str:
+        if self._without:
+            return f"helix, but {'; '.join(PARTS[part] for part in self._without)}"
+        return "the order of the plan; what calls share is computed once, and held until its last use"
+
+
+class PlanOrder(PolicyBase):
+    """The order of the plan alone: row before row, and step before step within a row."""
+
+    name = "plan"
+
+    def queue(self, place: EnginePlace) -> CallQueue:
+        return OrderedQueue()
+
+    def describe(self) -> str:
+        return "row before row, and step before step within a row"
