@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from collections import Counter
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from running import ROOT
 from simulating import Recorder, ask, simulate
 
 from helix.executor.engines.base import Request
@@ -196,3 +201,46 @@ def test_replies_do_not_depend_on_the_schedule(
     other = {"kv_tokens": given["kv_tokens"], "page": given["page"], "reply_tokens": given["reply_tokens"]}
     texts = [reply and reply.text for reply in simulate(Recorder(**given), *requests, at=at)]
     assert [reply and reply.text for reply in simulate(Recorder(**other), *requests)] == texts
+
+
+SCRIPT = """
+import json, sys
+
+sys.path[:0] = {paths!r}
+from random import Random
+from simulating import Recorder, ask, simulate
+
+dice = Random(5)
+texts = [letter * dice.randrange(40, 400) for letter in "abcd"]
+requests = [ask(dice.choice(texts) + str(at), dice.randrange(1, 40), priority=at % 3) for at in range(60)]
+at = tuple(sorted(dice.random() * 4 for _ in requests))
+made = []
+for given in (
+    {{"host": 2000, "host_write": "write-back", "policy": "lpm"}},
+    {{"host": 500, "host_write": "write-through-selective", "policy": "dfs-weight"}},
+    {{"ranks": 4, "decode_ranks": 2, "pd_reserve": 16, "router": "prefix-aware"}},
+    {{"ranks": 3, "dialect": "vllm", "budget": 64, "router": "least-queue"}},
+):
+    engine = Recorder(kv_tokens=400, kv_bytes=10**6, step_gap_us=1.0, **given)
+    simulate(engine, *requests, at=at)
+    made.append([engine.log.digest, engine.log.count])
+print(json.dumps(made))
+"""
+
+
+def test_equal_simulations_have_equal_logs_under_any_hash_seed() -> None:
+    paths = [str(ROOT), str(ROOT / "tests" / "sim")]
+    outputs = [
+        json.loads(
+            subprocess.run(
+                [sys.executable, "-c", SCRIPT.format(paths=paths)],
+                env={**os.environ, "PYTHONHASHSEED": seed},
+                capture_output=True,
+                text=True,
+                check=True,
+            ).stdout
+        )
+        for seed in ("0", "4242")
+    ]
+    assert outputs[0] == outputs[1]
+    assert len({digest for digest, _ in outputs[0]}) == 4
