@@ -85,6 +85,36 @@ def test_a_round_that_is_too_large_for_the_cache_is_kept_in_part() -> None:
     assert hinted > 0.4 * asked
 
 
+def test_what_comes_next_is_loaded_from_the_host_ahead() -> None:
+    """Six prompts, of which two fit beside the one that runs: the others are on the host."""
+
+    def told(hints: bool) -> tuple[int, float]:
+        engine = SimEngine(SimSettings(kv_tokens=2000, host=20_000, reply_tokens=200), published_cost("h100"))
+        prompts = [(Message(role="user", content=f"{at} " + chr(97 + at) * 2000),) for at in range(6)]
+        waited = 0.0
+
+        async def work() -> None:
+            nonlocal waited
+            await engine.open(concurrency=1)
+            if hints:
+                engine.take_hints()
+            for turn in range(18):
+                if hints:
+                    engine.hint(Hint(messages=prompt, steps=(at - turn) % 6) for at, prompt in enumerate(prompts))
+                reply = await engine.generate(Request(model=None, messages=prompts[turn % 6], max_tokens=200))
+                waited += reply.queue_seconds or 0.0
+
+        run_virtual(work())
+        return engine.figures.loaded, waited
+
+    loaded, waited = told(False)
+    assert loaded > 0
+    ahead, hinted = told(True)
+    assert ahead > 0
+    # The load of the next prompt goes on while the one before is answered.
+    assert hinted < waited / 2
+
+
 # Four steps in a line with long beginnings of their own, and rows whose prompts are longer still.
 LINE = "workflow w(q: text)\nmodel m { temperature: 0, max_tokens: 20 }\n" + "".join(
     f'a{at} = llm {{ system "{f"Rule {at}. " * 200}" user "{{{{ q }}}} {f"{{{{ a{at - 1} }}}}" if at else ""}" }}\n'

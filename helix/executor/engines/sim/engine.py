@@ -197,10 +197,19 @@ class SimEngine:
             worker.pool.tree.evict_by(steps)
 
     def hint(self, hints: Iterable[Hint]) -> None:
-        """Tells in how many steps beginnings of prompts are used next. Takes the place of the hints before."""
+        """Tells in how many steps beginnings of prompts are used next. Takes the place of the hints before.
+
+        What a host tier holds of those that come now or in the next step is loaded ahead, those that come first first.
+        """
+        if self._timeline is None:
+            return
         told = [(self._spelling.beginning(each.messages), each.model or self._model, each.steps) for each in hints]
+        soon = sorted((each for each in told if each[2] <= 1), key=lambda each: each[2])
+        now = self._timeline.now()
         for worker in self.workers:
             worker.pool.tree.hint(told)
+            for text, space, _ in soon:
+                worker.prefetch(text, space, now)
 
     async def count_tokens(self, request: Request) -> int:
         """The prompt's tokens, its headers included."""
