@@ -17,7 +17,7 @@ from helix.results import RunReport, RunResult
 if TYPE_CHECKING:
     from helix.dsl import Workflow
     from helix.executor.engines.base import Capabilities, Engine
-    from helix.executor.equipment import Equipment
+    from helix.executor.equipment import Equipment, StandIn
     from helix.executor.records import Recorder
     from helix.executor.run import Run
     from helix.executor.settings import RunSettings
@@ -110,6 +110,8 @@ class Prepared:
         self.active: Run | None = None
         self.partial: str = ""
         self.keeping: Keeping | None = None
+        # What is called in place of tools; None: the tools themselves.
+        self.stand_in: StandIn | None = None
         # A pipe has a name for a moment only.
         self._path = os.fspath(rows) if isinstance(rows, str | os.PathLike) and os.path.isfile(rows) else None
         if store is not None:
@@ -228,6 +230,7 @@ class Prepared:
                 schedule=self.physical,
                 progress=progress,
                 recorder=recorder,
+                stand_in=self.stand_in,
             )
             await active.start()
             if started is not None:

@@ -25,7 +25,7 @@ from helix.executor.settings import RunSettings
 from helix.executor.steps import GenerateStep, InvokeStep, Shortener
 from helix.executor.store.keys import Asking
 from helix.executor.tool_calls import ToolCalls
-from helix.executor.tools import Threads, open_tool
+from helix.executor.tools import RunTool, Threads, open_tool
 from helix.logical import Fetch, Generate, Invoke, LogicalPlan, Node, Render, Tool, every_node
 from helix.physical import PhysicalPlan
 from helix.prefixes import static_prefix
@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from helix.executor.store.known import KnownCalls
 
 OpenEngine = Callable[[str | None], Engine]
+# What is called in place of a tool, where nothing may be called.
+StandIn = Callable[[Tool], RunTool]
 
 
 class Equipment:
@@ -54,6 +56,7 @@ class Equipment:
 
     `open_engine` gives the engine at an address of the workflow (None: the run's own). `callables` are the functions of
     python tools by name, `folder` is where relative databases lie, `model` overrides the model of every step.
+    With `stand_in` no tool is opened, and what it gives is called instead.
     """
 
     def __init__(
@@ -68,8 +71,10 @@ class Equipment:
         folder: Path | None,
         model: str | None,
         known: KnownCalls | None = None,
+        stand_in: StandIn | None = None,
     ) -> None:
         self._known = known
+        self._stand_in = stand_in
         self._settings = settings
         self._report = report
         self._limits = limits
@@ -112,7 +117,12 @@ class Equipment:
 
     def _open_tool(self, tool: Tool) -> None:
         if tool not in self.tool_calls:
-            self.tool_calls.add(tool, open_tool(tool, self._callables, self._folder, self._threads))
+            made = (
+                open_tool(tool, self._callables, self._folder, self._threads)
+                if self._stand_in is None
+                else self._stand_in(tool)
+            )
+            self.tool_calls.add(tool, made)
 
     async def _open(self, address: str | None) -> None:
         engine = self._open_engine(address)

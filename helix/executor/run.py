@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from helix.executor.boundaries import Boundary, boundary_after, cut_failures
 from helix.executor.compile import Compiler
 from helix.executor.engines.base import Capabilities, Engine
-from helix.executor.equipment import Equipment, OpenEngine
+from helix.executor.equipment import Equipment, OpenEngine, StandIn
 from helix.executor.frame import Dataflow
 from helix.executor.limits import Limits
 from helix.executor.program import Segment
@@ -42,7 +42,8 @@ class Run:
     python tools and of expressions by name. `progress` is called now and then with the report so far. `recorder` keeps
     a record of each call, where one is wanted. `known` holds the outcomes from before the run and keeps new ones.
     `opened` hears that the engines are open and gives the plan to run, which asks for no other engine or tool.
-    `schedule` makes the physical plan of that; it is asked where the engine has a cache to plan for.
+    `schedule` makes the physical plan of that; it is asked where the engine has a cache to plan for. `stand_in` makes
+    what is called in place of tools.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class Run:
         schedule: Schedule | None = None,
         progress: Callable[[RunReport], None] | None = None,
         recorder: Recorder | None = None,
+        stand_in: StandIn | None = None,
     ) -> None:
         self.source = source
         self.report = RunReport()
@@ -82,6 +84,7 @@ class Run:
             folder=folder,
             model=model,
             known=known,
+            stand_in=stand_in,
         )
         if known is not None:
             known.stop, known.stopped = self._stop, lambda: self._limits.halted
