@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import click
 
-from helix.dsl import Workflow
+from helix.cli_files import constants_of, load_workflow
 from helix.errors import OptionError
 from helix.forecast.measures import Forecast
 from helix.progress import say
@@ -79,9 +79,9 @@ def _forecast(
     kept = store if store is not None else FOLDER if FOLDER.is_dir() else None
     ranks = [] if no_what_if else _numbers("--what-if-ranks", what_if_ranks)
     return api.simulate(
-        _workflow(file),
+        load_workflow(file),
         source,
-        set=_pairs("--set", constants),
+        set=constants_of(constants),
         server=settings,
         output_tokens=_lengths(output_tokens),
         price=_price(price),
@@ -94,14 +94,6 @@ def _forecast(
         tell=(lambda text: None) if quiet else say,
         **options,
     )
-
-
-def _workflow(file: str) -> Workflow:
-    """The workflow that a file holds: a `.helix` file, or a Python file with one workflow in it, `file.py[:name]`."""
-    from helix import api
-
-    path, _, name = file.partition(":") if ".py" in file else (file, "", "")
-    return api.load_python(path, name or None) if path.endswith(".py") else api.load(path)
 
 
 def _has_results(folder: Path | None) -> bool:

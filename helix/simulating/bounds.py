@@ -7,12 +7,14 @@ are kept only: the bounds then count no shared beginning of the others, and are 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from helix.executor.engines.base import Reply, Request
 from helix.executor.engines.sim import SimEngine
 from helix.executor.engines.sim.prompts import WIDTH, padded, prompt_text
+from helix.executor.tool_calls import Decision, ToolCall, ToolResult
+from helix.executor.tools.lanes import lane_of
 from helix.logical import LogicalPlan
 from helix.optimizer.bounds import Bounds, Work, longest_chain
 from helix.optimizer.engine_time import EngineTime
@@ -62,22 +64,44 @@ class KeptCall:
     output: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Tool:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolTime:
+    """A call of a tool, and how long it took in seconds."""
+
     row: int
     step: str
     seconds: float
     lane: str
 
 
+class ToolTimes:
+    """A watcher of tools that keeps how long their calls took."""
+
+    def __init__(self) -> None:
+        self.made: list[ToolTime] = []
+
+    def decided(self, decision: Decision) -> None:
+        """Nothing is kept of it."""
+
+    def returned(self, call: ToolCall, result: ToolResult) -> None:
+        """Keeps a call that was made."""
+        if result.began is not None and result.ended is not None:
+            seconds = result.ended - result.began
+            self.made.append(ToolTime(row=call.row, step=call.step, seconds=seconds, lane=lane_of(call.tool)))
+
+    def closed(self, session: str) -> None:
+        """Nothing is kept of it."""
+
+
 class BoundsOf:
     """The bounds of the calls of a plan; what does not hang on the engine is found once."""
 
     def __init__(
-        self, plan: LogicalPlan, engine: KeepingEngine, tools: tuple[tuple[int, str, float, str], ...]
+        self, plan: LogicalPlan, engine: KeepingEngine, tools: Sequence[ToolTime], slots: Mapping[str, int]
     ) -> None:
         self._found = resolve_plan(plan)
-        self._tools = tuple(_Tool(*each) for each in tools)
+        self._tools = tuple(tools)
+        self._slots = dict(slots)
         self.untold = engine.untold
         trie = TokenTrie()
         handles, outputs = [], []
@@ -94,7 +118,7 @@ class BoundsOf:
         for tool in self._tools:
             self._work.tools[tool.lane] = self._work.tools.get(tool.lane, 0.0) + tool.seconds
 
-    def on(self, engine: EngineTime, slots: Mapping[str, int]) -> Bounds | None:
+    def on(self, engine: EngineTime) -> Bounds | None:
         """The bounds on an engine; None where no call was made."""
         if not self._calls and not self._tools:
             return None
@@ -103,7 +127,7 @@ class BoundsOf:
             alone = engine.prefill(private, prompt - private) + engine.decode(prompt, output)
             times.append((row, step, alone))
         self._work.longest = longest_chain(self._found, times)
-        return self._work.bounds(engine, slots, estimated=False)
+        return self._work.bounds(engine, self._slots, estimated=False)
 
 
 def _ids(text: str) -> array[int]:

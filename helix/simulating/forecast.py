@@ -24,7 +24,7 @@ def simulate_workflow(workflow: Workflow, wanted: Wanted) -> Forecast:
     """The forecast. Raises SourceErrors, InputError and OptionError."""
     began = time.perf_counter()
     bound = check(workflow, set=wanted.set)
-    nodes = every_node(bound.plan.sink)
+    nodes = list(every_node(bound.plan.sink))
     _check_options(wanted, [node.step for node in nodes if isinstance(node, Generate)])
     choose_policy(wanted.policy)
     places = Places(wanted, bound.plan)
@@ -74,7 +74,7 @@ def _case(
         # A GPU that the model does not fit on is a row of the table; what is no GPU was found before.
         return Case(gpu=name, ranks=ranks, gpus=ranks * wanted.tp, trial=None, problem=_short(str(error)))
     trial = TrialRun(workflow, wanted, place, "optimized", profile=profile, keep=False).trial
-    bounds = None if main.bounds_of is None else main.bounds_of.on(place.time, {})
+    bounds = None if main.bounds_of is None else main.bounds_of.on(place.time)
     return Case(gpu=name, ranks=ranks, gpus=ranks * wanted.tp, trial=replace(trial, bounds=bounds))
 
 

@@ -10,9 +10,11 @@ from helix.dsl import Workflow
 from helix.executor.engines import loop_factory
 from helix.executor.engines.base import Capabilities
 from helix.executor.engines.sim.history import History, PhaseSums
+from helix.executor.equipment import Equipment
 from helix.executor.settings import RunSettings
+from helix.executor.tools.made_up import MadeUpTool
 from helix.forecast.measures import Phase, PhaseName, PlanName, RankFigures, StepFigures, Timeline, Trial
-from helix.logical import Generate, Invoke, every_node
+from helix.logical import Generate, Invoke, LogicalPlan, every_node
 from helix.optimizer.bounds import Bounds
 from helix.optimizer.lengths import Length, Lengths, Profile
 from helix.optimizer.tokens import ESTIMATE
@@ -22,7 +24,7 @@ from helix.places import static_name
 from helix.prepared import Prepared
 from helix.progress import LINE_EVERY
 from helix.results import RunReport, StepReport
-from helix.simulating.bounds import BoundsOf, KeepingEngine
+from helix.simulating.bounds import BoundsOf, KeepingEngine, ToolTimes
 from helix.simulating.wanted import Place, Wanted, with_lengths
 from helix.types import TEXT, Optional
 from helix.waiting import waited
@@ -48,10 +50,16 @@ class Simulated(Prepared):
             without=() if plain else wanted.without,
         )  # fmt: skip
         self._profile = profile
+        self.stand_in = MadeUpTool
+        self.tools = ToolTimes()
         self.planned = time.perf_counter() - began
 
     def lengths(self, engine: str | None) -> Lengths:
         return Lengths(profile=self._profile)
+
+    def _engines_opened(self, equipment: Equipment) -> LogicalPlan:
+        equipment.tool_calls.watchers.append(self.tools)
+        return super()._engines_opened(equipment)
 
     def physical(self, capabilities: Capabilities | None = None, *, budget: float = 1.0) -> PhysicalPlan:
         began = time.perf_counter()
@@ -87,11 +95,17 @@ class TrialRun:
         history.finish(round(report.seconds * SECOND))
         self.place = place
         self.engine = engine
-        self.bounds_of = BoundsOf(prepared.plan, engine, ()) if keep else None
+        self.bounds_of = _bounds_of(prepared, engine) if keep else None
         self.trial = _trial(plan, place, prepared, report, engine, history, found, self._bounds(place))
 
     def _bounds(self, place: Place) -> Bounds | None:
-        return None if self.bounds_of is None else self.bounds_of.on(place.time, {})
+        return None if self.bounds_of is None else self.bounds_of.on(place.time)
+
+
+def _bounds_of(prepared: Simulated, engine: KeepingEngine) -> BoundsOf:
+    made, run = prepared.tools.made, prepared.active
+    slots = {} if run is None else {lane: run.slots(lane) for lane in sorted({tool.lane for tool in made})}
+    return BoundsOf(prepared.plan, engine, made, slots)
 
 
 def step_lengths(prepared: Prepared, wanted: Wanted, profile: Profile | None) -> dict[str, Length]:
@@ -149,8 +163,8 @@ def _trial(
     found: Mapping[str, Length],
     bounds: Bounds | None,
 ) -> Trial:
-    llm, tools = _kinds(prepared)
-    steps = {name: report.steps[name] for name in llm if name in report.steps}
+    llm, tools = _kinds(prepared, report)
+    steps = {name: report.steps[name] for name in llm}
     figures = engine.figures
     size = place.settings.kv_tokens * place.settings.ranks
     notes = [note for note in report.notes if "ended at max_tokens" not in note]
@@ -170,7 +184,7 @@ def _trial(
         failed_rows=report.failed_rows,
         calls=sum(step.calls for step in steps.values()),
         merged=sum(step.merged for step in steps.values()),
-        tools=sum(report.steps[name].calls for name in tools if name in report.steps),
+        tools=sum(report.steps[name].calls for name in tools),
         warmups=report.warmups,
         prompt=sum(step.prompt_tokens for step in steps.values()),
         cached=sum(step.cached_tokens for step in steps.values()),
@@ -198,16 +212,10 @@ def _trial(
     )
 
 
-def _kinds(prepared: Prepared) -> tuple[list[str], list[str]]:
-    """The llm steps and the tool steps of the plan that ran."""
-    llm: dict[str, None] = {}
-    tools: dict[str, None] = {}
-    for node in every_node(prepared.plan.sink):
-        if isinstance(node, Generate):
-            llm[static_name(node.step)] = None
-        elif isinstance(node, Invoke):
-            tools[static_name(node.step)] = None
-    return list(llm), list(tools)
+def _kinds(prepared: Prepared, report: RunReport) -> tuple[list[str], list[str]]:
+    """The steps that ask a model and those that call a tool, of the plan that ran."""
+    tools = dict.fromkeys(static_name(node.step) for node in every_node(prepared.plan.sink) if isinstance(node, Invoke))
+    return [name for name in report.steps if name not in tools], [name for name in report.steps if name in tools]
 
 
 def _step(name: str, step: StepReport, length: Length | None) -> StepFigures:
