@@ -1,7 +1,7 @@
 """What no schedule can beat: four lower bounds of a run's time, and which of them binds.
 
 - `critical-path`: the longest chain of steps of one row, each prefilling only what nobody shares and decoding alone.
-- `engine`: each distinct prefix prefilled once, each reply decoded in full batches.
+- `engine`: each distinct prefix prefilled once, each reply decoded in batches as large as slots and cache allow.
 - `kv-area`: the room of the KV cache, held for as long as each reply takes.
 - `tools`: each class of tools through its slots.
 
@@ -93,9 +93,13 @@ class MeasuredTool:
 
 @dataclass(slots=True)
 class Work:
-    """What the sums are over: calls by mean or one by one. Milliseconds are made of them, tokens throughout."""
+    """What the sums are over: calls by mean or one by one. Milliseconds are made of them, tokens throughout.
+
+    `pairs` is the sum of n (n + 2 p) over the distinct prefixes: what attention costs, however they are cut.
+    """
 
     p_min: float = 0.0
+    pairs: float = 0.0
     outputs: float = 0.0
     contexts: float = 0.0
     private_area: float = 0.0
@@ -111,12 +115,15 @@ class Work:
 
     def bounds(self, engine: EngineTime, slots: Mapping[str, int], *, estimated: bool) -> Bounds:
         """The four bounds. `longest` is in milliseconds, `tools` in seconds by lane; a lane without slots has 1."""
-        decode = engine.e * self.outputs + engine.f * self.contexts + engine.d * self.outputs / engine.batch
-        area = engine.d * (self.private_area + self.shared_area) / (engine.workers * engine.capacity)
+        area = (self.private_area + self.shared_area) / engine.capacity
+        # As many passes of decoding as full batches take, or as the cache has room for.
+        passes = max(self.outputs / engine.batch, area)
+        decode = engine.e * self.outputs + engine.f * self.contexts + engine.d * passes
+        prefill = engine.b * self.p_min + engine.c * self.pairs
         return Bounds(
             critical_path=self.longest / 1000,
-            engine=(engine.b * self.p_min + decode) / engine.workers / 1000,
-            kv_area=area / 1000,
+            engine=(prefill + decode) / engine.workers / 1000,
+            kv_area=engine.d * area / engine.workers / 1000,
             tools=max((total / slots.get(lane, 1) for lane, total in sorted(self.tools.items())), default=0.0),
             p_min=self.p_min,
             estimated=estimated,
@@ -152,7 +159,11 @@ def measured_bounds(
     outputs = [
         float(tokenizer.count(call.output) if call.output_tokens is None else call.output_tokens) for call in calls
     ]
-    work = Work(p_min=trie.distinct_tokens * scale, shared_area=trie.shared_area(handles, outputs) * scale)
+    work = Work(
+        p_min=trie.distinct_tokens * scale,
+        pairs=trie.distinct_pairs * scale**2,
+        shared_area=trie.shared_area(handles, outputs) * scale,
+    )
     times: list[tuple[int, str, float]] = [(tool.row, tool.step, tool.seconds * 1000) for tool in tools]
     for call, handle, output in zip(calls, handles, outputs, strict=True):
         prompt = call.prompt_tokens
@@ -171,11 +182,10 @@ def measured_bounds(
 def longest_chain(found: Resolution, times: Iterable[tuple[int, str, float]]) -> float:
     """The longest chain of one row over all rows, from the time of each call by row and step.
 
-    Items of a loop and samples of a step run beside each other, rounds of a `repeat` one after the other.
+    Items of a loop and samples of a step run beside each other, rounds of a `repeat` one after the other. The step of
+    an unrolled loop names its item, and has the calls of that one.
     """
-    sites: dict[str, list[CallSite]] = {}
-    for site in found.calls:
-        sites.setdefault(site.node.step, []).append(site)
+    own_steps = [(_ITEM.sub("", site.node.step), _calls_of(site.node.step)) for site in found.calls]
     rows: dict[int, dict[str, dict[str, list[float]]]] = {}
     for row, step, spent in times:
         rows.setdefault(row, {}).setdefault(_ITEM.sub("", step), {}).setdefault(step, []).append(spent)
@@ -183,13 +193,22 @@ def longest_chain(found: Resolution, times: Iterable[tuple[int, str, float]]) ->
     for steps in rows.values():
         ended = [0.0] * len(found.calls)
         for site in found.calls:
-            named = steps.get(site.node.step, {})
+            step, fits = own_steps[site.index]
+            named = [spent for name, spent in steps.get(step, {}).items() if fits is None or fits.fullmatch(name)]
             gather = sum if _in_rounds(found, site) else max
-            own = max((float(gather(spent)) for spent in named.values()), default=0.0)
+            own = max((float(gather(spent)) for spent in named), default=0.0)
             before = max((ended[other] for other in bits(site.needs & ((1 << site.index) - 1))), default=0.0)
             ended[site.index] = before + own
         longest = max([longest, *ended])
     return longest
+
+
+def _calls_of(step: str) -> re.Pattern[str] | None:
+    """What the calls of a step are named, where the step itself names an item; None where all of its name are."""
+    if not _ITEM.search(step):
+        return None
+    parts = (re.escape(part) + ("" if part.endswith("]") else r"(?:\[\d+\])*") for part in step.split("."))
+    return re.compile(r"\.".join(parts) + r"(?:\[\d+\])*")
 
 
 def _in_rounds(found: Resolution, site: CallSite) -> bool:

@@ -11,13 +11,19 @@ from helix.bench.workloads.shape import JOIN, MakeRows, Row, Workload, names
 # What a prompt of a system and a user message takes beside its texts.
 TURNS = 7
 SYSTEM = words("a tiny system", 10)
+# What prompts begin with: a text and a question, or a question alone.
+BOTH, ALONE = "{{ context }}{{ question }}", "{{ question }}"
 _MODEL = "model main { temperature: 0, max_tokens: CAP }\n"
 
 
-def map_reduce(roles: list[str], task: str, cap: int) -> str:
+def _inputs(given: str) -> str:
+    return "context: text, question: text" if given == BOTH else "question: text"
+
+
+def map_reduce(roles: list[str], task: str, cap: int, given: str = BOTH) -> str:
     """Each role answers the question, one step sums up."""
     return f"""
-workflow map_reduce(context: text, question: text)
+workflow map_reduce({_inputs(given)})
 
 {_MODEL.replace("CAP", str(cap))}
 let roles = {names(roles)}
@@ -25,23 +31,23 @@ let roles = {names(roles)}
 views = for role in roles {{
   view = llm main {{
     system "{SYSTEM}"
-    user "{{{{ context }}}}{{{{ question }}}}{{{{ role }}}}"
+    user "{given}{{{{ role }}}}"
   }}
   yield view
 }}
 answer = llm main {{
   system "{SYSTEM}"
-  user "{{{{ context }}}}{{{{ question }}}}{{{{ views | join({JOIN}) }}}}{task}"
+  user "{given}{{{{ views | join({JOIN}) }}}}{task}"
 }}
 
 output answer
 """
 
 
-def debate(people: list[str], cap: int) -> str:
+def debate(people: list[str], cap: int, given: str = BOTH) -> str:
     """Two rounds; in the second each sees all of the first."""
     return f"""
-workflow debate(context: text, question: text)
+workflow debate({_inputs(given)})
 
 {_MODEL.replace("CAP", str(cap))}
 let people = {names(people)}
@@ -49,14 +55,14 @@ let people = {names(people)}
 first = for person in people {{
   said = llm main {{
     system "{SYSTEM}"
-    user "{{{{ context }}}}{{{{ question }}}}{{{{ person }}}}"
+    user "{given}{{{{ person }}}}"
   }}
   yield said
 }}
 second = for person in people {{
   said = llm main {{
     system "{SYSTEM}"
-    user "{{{{ context }}}}{{{{ question }}}}{{{{ first | join({JOIN}) }}}}{{{{ person }}}}"
+    user "{given}{{{{ first | join({JOIN}) }}}}{{{{ person }}}}"
   }}
   yield said
 }}
@@ -147,7 +153,7 @@ output second
 
 
 def _exam(texts: Texts, group: int, day: int) -> list[Row]:
-    return [{"context": "", "question": texts.about("exam", group, 0, 110)}]
+    return [{"question": texts.about("exam", group, 0, 110)}]
 
 
 def _report(context: int, question: int, count: int, spread: float = 0.3) -> MakeRows:
@@ -170,7 +176,7 @@ W1_MMLU = Workload(
     name="w1-mmlu",
     title="map and reduce, MMLU",
     helix=map_reduce(
-        [f"{role}{words(f'view {turn}', 4)}" for turn in range(2) for role in _ROLES], words("sum up", 109), 512
+        [f"{role}{words(f'view {turn}', 4)}" for turn in range(2) for role in _ROLES], words("sum up", 109), 512, ALONE
     ),
     rows=_exam,
     groups=200,
@@ -191,7 +197,7 @@ W1_TATQA = Workload(
 W2_MMLU = Workload(
     name="w2-mmlu",
     title="debate, MMLU",
-    helix=debate(_PEOPLE, 512),
+    helix=debate(_PEOPLE, 512, ALONE),
     rows=_exam,
     groups=200,
     calls=6,

@@ -314,6 +314,29 @@ class TokenTrie:
         used = zip(self._lengths, self._missing, self._decoded, strict=True)
         return sum(length * (1.0 - missing) for length, missing, decoded in used if not decoded)
 
+    @property
+    def distinct_pairs(self) -> float:
+        """The sum over the same tokens of n (n + 2 p), for n of them behind p others: twice the pairs of tokens that
+        attention looks at, however the prefill is cut.
+        """
+        before = self._tokens_before()
+        used = zip(self._lengths, before, self._missing, self._decoded, strict=True)
+        return sum(n * (n + 2.0 * p) * (1.0 - missing) for n, p, missing, decoded in used if not decoded)
+
+    def _tokens_before(self) -> array[int]:
+        """For each node the tokens above it."""
+        found = array("q", [-1]) * len(self)
+        found[0] = 0
+        for node in range(len(self)):
+            path = []
+            while found[node] < 0:
+                path.append(node)
+                node = self._parents[node]
+            for each in reversed(path):
+                parent = self._parents[each]
+                found[each] = found[parent] + self._lengths[parent]
+        return found
+
     def private_tokens(self, handle: int) -> int:
         """The tokens at the end of a prompt that no other prompt shares and that no decoding has put there."""
         found, node = 0, handle
