@@ -20,12 +20,16 @@ _KEPT_COUNTED = 160
 MOST_SHARED = 20
 MOST_VALUES = 8
 _BEAM = 12
+# Longer values have no names in texts.
+_LONGEST_NAMED = 60
 # Other texts are no argument to guess: they are written, not copied.
 _START = {
     "bias": 0.0,
     "own": 1.0,
     "sum": 0.3,
     "shared": 0.2,
+    "words": 0.5,
+    "words.rate": 0.0,
     "other": 0.0,
     "other.reach": 1.0,
 }
@@ -78,6 +82,8 @@ class Arguments:
         self.own: dict[tuple[str, str], Table] = {}
         self.refined: dict[tuple[str, str, str], Table] = {}
         self.shared: dict[str, Table] = {}
+        # By argument and phrase of the user: how often it was there, and with which values.
+        self.words: dict[tuple[str, str], dict[str, dict[str, float]]] = {}
         self.reach: dict[tuple[str, str], Tally] = {}
         self.logit = Logit(_START)
         self._ranked: dict[tuple[str, str], list[tuple[float, Function]]] = {}
@@ -169,9 +175,20 @@ class Arguments:
                     tally.tries += unit
                 tally.hits += unit
                 tally.seen += 1
+        if self.settings.words and sources.history.texts and isinstance(value, str | int | float):
+            self._count_words(tool, name, value, sources, unit)
         for table in (own, shared):
             if len(table) > MOST_COUNTED:
                 _forget(table, unit)
+
+    def _count_words(self, tool: str, name: str, value: Any, sources: Sources, unit: float) -> None:
+        text = canonical_text(value)
+        if len(text) > _LONGEST_NAMED:
+            return
+        words = self.words.setdefault((tool, name), {})
+        for phrase in sorted(_phrases(sources)):
+            held = words.setdefault(phrase, {})
+            held[text] = held.get(text, 0.0) + unit
 
     def _values(self, tool: str, name: str, sources: Sources, unit: float) -> list[Choice]:
         """The values that counted functions give here, with their features."""
@@ -200,13 +217,38 @@ class Arguments:
             strangers[text] = max(strangers.get(text, 0.0), rate)
             if text not in by_text:
                 by_text[text] = Choice(value, text, function, {})
+        self._add_words(tool, name, by_text, sources, unit)
         used = sources.history.used(tool, name)
         for text, choice in by_text.items():
-            choice.features = self._features(tool, name, choice, rates.get(text, ()), strangers.get(text), sources)
+            choice.features |= self._features(tool, name, choice, rates.get(text, ()), strangers.get(text), sources)
             if text in used:
                 choice.features["used"] = 1.0
                 choice.features[f"used {tool}.{name}"] = 1.0
         return list(by_text.values())
+
+    def _add_words(self, tool: str, name: str, held: dict[str, Choice], sources: Sources, unit: float) -> None:
+        """Notes for each constant how much likelier the user's words make it."""
+        words = self.words.get((tool, name))
+        if not words or not sources.history.texts:
+            return
+        own = self.own[tool, name]
+        for phrase in sorted(_phrases(sources)):
+            seen = words.get(phrase)
+            if seen is None:
+                continue
+            total = sum(seen.values())
+            if total < 2.0 * unit:
+                continue
+            for text, count in seen.items():
+                choice = held.get(text)
+                tally = own.get(("const", text))
+                if choice is None or tally is None:
+                    continue
+                usual = tally.rate(unit)
+                lift = math.log((count + unit * usual) / (total + unit) / (usual + 0.01) + 0.01)
+                if lift > choice.features.get("words", 0.0):
+                    choice.features["words"] = min(lift, 5.0)
+                    choice.features["words.rate"] = log_odds((count + unit * usual) / (total + unit))
 
     def _features(
         self,
@@ -285,6 +327,11 @@ class Arguments:
             )
             ranked = self._ranked_shared[name] = [(-rate, function) for rate, function in ranked]
         return ranked
+
+
+def _phrases(sources: Sources) -> frozenset[str]:
+    """What the user's last two texts say, in words and pairs of words."""
+    return frozenset().union(*(text.phrases for text in sources.texts[:2]))
 
 
 def _order(held: ArgumentSet) -> tuple[float, list[str]]:

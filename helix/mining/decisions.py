@@ -178,8 +178,9 @@ class Decisions:
             found += _scaled({f"{mark} {stem}" for stem in history.texts[-1].stems}, 1.0)
             if not history.fresh:
                 found += _scaled({f"{context[1]} {stem}" for stem in history.texts[-1].stems}, 0.7)
-        if history.model_text is not None and history.fresh:
-            found += _scaled({f"m {stem}" for stem in history.model_text.stems}, 1.0)
+        if history.model_text is not None:
+            found.append((f"since {history.since} {context[1]}", 0.5))
+            found += _scaled({f"{history.since} {stem}" for stem in history.model_text.stems}, 1.0)
         return found
 
 

@@ -1,6 +1,7 @@
 """Where an argument may come from: functions of the history that fill it.
 
-A function is a tuple of texts, so that it can be counted and kept:
+A function is a tuple of texts, so that it can be counted and kept. A date for which the user names no year has YEAR, or
+where that is empty the year of the latest date in a call.
 
 | Function | Gives |
 |---|---|
@@ -11,8 +12,9 @@ A function is a tuple of texts, so that it can be counted and kept:
 | `match TOOL PATH` | the value there that the user's last text mentions |
 | `user SHAPE N`, `said SHAPE N` | the N-th latest token of that shape of the user, of the model's last text |
 | `quoted N`, `name N`, `formula N` | the N-th latest quotation, name with capitals, formula in the user's texts |
+| `quoted next`, `name next` | the first in the user's last text that was not used here yet |
 | `number N KIND` | the N-th latest number, as int, float or text |
-| `date N` | the N-th latest date as 2024-05-20; the year may come from the latest date in a call |
+| `date N HOUR YEAR` | the N-th latest date as 2024-05-20, with HOUR after it: none, 00:00:00, or the n-th latest said |
 | `span BEFORE AFTER` | what stands between two words of the user |
 """
 
@@ -48,6 +50,11 @@ SPAN_TURNS = 2
 _PICKS = 4
 _NTH = 4
 _DATE = re.compile(r"(\d{4})-\d{2}-\d{2}")
+_MOMENT = re.compile(r"(\d{4})-\d{2}-\d{2} \d{2}:\d{2}:\d{2}")
+# The parts of a text by kinds of functions.
+_PARTS = {"quoted": "quoted", "name": "names", "formula": "formulas", "number": "numbers"}
+# Hours that people do not say.
+_HOURS = ("00:00:00", "23:59:59")
 
 
 class Sources:
@@ -64,7 +71,7 @@ class Sources:
     def value(self, function: Function, tool: str, name: str) -> Any:
         """What a function gives for an argument; NOTHING where it has no value."""
         kind = function[0]
-        own = kind == "res" and function[3] == "next"
+        own = function[-1] == "next"
         if not own:
             found = self._memo.get(function, self)
             if found is not self:
@@ -95,10 +102,20 @@ class Sources:
         if kind == "number":
             return self._number(int(function[1]), function[2])
         if kind == "date":
-            return self._date(int(function[1]))
+            return self._date(int(function[1]), function[2], function[3])
         if kind in ("user", "said"):
             return _nth(self.tokens(kind, function[1]), int(function[2]))
+        if function[1] == "next":
+            return self._unused(kind, tool, name)
         return _nth(self.found(kind), int(function[1]))
+
+    def _unused(self, kind: str, tool: str, name: str) -> Any:
+        """The first quotation or name of the last text that this argument did not have yet."""
+        if not self.texts:
+            return NOTHING
+        used = self.history.used(tool, name)
+        held = reversed(getattr(self.texts[0], _PARTS[kind]))
+        return next((each for each in held if canonical_text(each) not in used), NOTHING)
 
     def leaves(self, tool: str, path: str) -> list[Leaf]:
         """The values at a path of a tool's latest good result, in their order."""
@@ -125,7 +142,7 @@ class Sources:
         """What of a kind stands in the user's texts, the latest first."""
         held = self._lists.get((kind,))
         if held is None:
-            part = {"quoted": "quoted", "name": "names", "formula": "formulas", "number": "numbers"}[kind]
+            part = _PARTS[kind]
             held = []
             for text in self.texts:
                 held += [each for each in getattr(text, part) if each not in held]
@@ -144,16 +161,28 @@ class Sources:
                 if isinstance(value, str) and (found := _DATE.match(value)):
                     yield int(found[1])
 
-    def _date(self, nth: int) -> Any:
+    def _date(self, nth: int, hour: str = "", usual: str = "") -> Any:
         if not self.with_dates:
             return NOTHING
-        dates = [date for text in self.texts for date in text.dates]
-        found = _nth(list(dict.fromkeys(dates)), nth)
+        found = _nth(self.parts("dates"), nth)
         if found is NOTHING:
             return NOTHING
         year, month, day = found
-        year = year or self.year()
-        return NOTHING if year is None else f"{year:04}-{month:02}-{day:02}"
+        year = year or (int(usual) if usual else self.year())
+        if year is None:
+            return NOTHING
+        date = f"{year:04}-{month:02}-{day:02}"
+        if len(hour) == 1:
+            hour = _nth(self.parts("hours"), int(hour))
+        return NOTHING if hour is NOTHING else f"{date} {hour}".rstrip()
+
+    def parts(self, name: str) -> list[Any]:
+        """All dates or hours of the user's texts, the latest first."""
+        held = self._lists.get((name,))
+        if held is None:
+            held = list(dict.fromkeys(each for text in self.texts for each in getattr(text, name)))
+            self._lists[name,] = held
+        return held
 
     def _number(self, nth: int, kind: str) -> Any:
         found = _nth(self.found("number"), nth)
@@ -196,7 +225,7 @@ class Sources:
         for source in sorted(self.history.latest):
             found += self._in_result(source, self.history.latest[source], wanted, tool, name)
         if isinstance(value, str):
-            found += self._in_texts(value)
+            found += self._in_texts(value, tool, name)
         elif isinstance(value, int | float) and not isinstance(value, bool):
             for nth, number in enumerate(self.found("number")[:_NTH]):
                 if canonical_text(number) == wanted:
@@ -232,13 +261,28 @@ class Sources:
         value = self.value(function, tool, name)
         return value is not NOTHING and canonical_text(value) == wanted
 
-    def _in_texts(self, value: str) -> list[Function]:
+    def _as_date(self, value: str) -> list[Function]:
+        held = _DATE.fullmatch(value) or _MOMENT.fullmatch(value)
+        if held is None:
+            return []
+        hours = ("",) if len(value) == 10 else (*_HOURS, *(str(nth) for nth in range(_NTH)))
+        return [
+            ("date", str(nth), hour, year)
+            for nth in range(_NTH)
+            for hour in hours
+            for year in ("", held[1])
+            if self._date(nth, hour, year) == value
+        ]
+
+    def _in_texts(self, value: str, tool: str, name: str) -> list[Function]:
         found: list[Function] = []
         form = shape(value)
         for kind in ("user", "said"):
             for nth, token in enumerate(self.tokens(kind, form)[:_NTH]):
                 if token == value:
                     found.append((kind, form, str(nth)))
+        wanted = canonical_text(value)
+        found += [(kind, "next") for kind in ("quoted", "name") if self._same((kind, "next"), wanted, tool, name)]
         for kind in ("quoted", "name", "formula"):
             for nth, each in enumerate(self.found(kind)[:_NTH]):
                 if each == value:
@@ -246,8 +290,8 @@ class Sources:
         for nth, number in enumerate(self.found("number")[:_NTH]):
             if canonical_text(number) == value:
                 found.append(("number", str(nth), "text"))
-        if self.with_dates and _DATE.fullmatch(value):
-            found += [("date", str(nth)) for nth in range(_NTH) if self._date(nth) == value]
+        if self.with_dates:
+            found += self._as_date(value)
         for text in self.texts[:SPAN_TURNS]:
             for before, after in text.spans_of(value):
                 if text.span(before, after) == value:
@@ -276,6 +320,8 @@ def said_of(function: Function) -> str:
         return f"the {rest[1].removeprefix('.') or 'value'} in the result of {rest[0]} that the user names"
     if kind == "span":
         return f"what the user says between `{rest[0]}` and `{rest[1]}`"
+    if rest[0] == "next":
+        return f"the next unused {kind} that the user gives"
     if kind in ("user", "said"):
         return f"{_ordinal(rest[1])} {'user' if kind == 'user' else 'model'} token like {rest[0]}"
     return f"{_ordinal(rest[0])} {'name' if kind == 'name' else kind} that the user gives"

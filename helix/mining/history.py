@@ -68,6 +68,8 @@ class History:
         self.calls: list[Called] = []
         self.texts: list[Text] = []
         self.model_text: Text | None = None
+        # What came after the model's last text: nothing ("n"), a text of the user ("m") or a call ("c").
+        self.since = ""
         self.latest: dict[str, Called] = {}
         self.fresh = False
         self._used: dict[tuple[str, str], dict[str, int]] = {}
@@ -95,11 +97,13 @@ class History:
         self.signatures.append(USER)
         self.texts.append(Text(text))
         self.fresh = True
+        self.since = "m"
 
     def said(self, text: str | None) -> None:
         """The model said something, with a call or without one."""
         if text:
             self.model_text = Text(text)
+            self.since = "n"
 
     def called(self, tool: str, args: Mapping[str, Any], result: Any, *, ok: bool = True) -> None:
         """A call has ended; `ok` is false for an error."""
@@ -108,6 +112,7 @@ class History:
         self.signatures.append(tool if ok else f"{tool}!")
         self.calls.append(call)
         self.fresh = False
+        self.since = "c"
         if ok:
             self.latest[tool] = call
         for name, value in held.items():

@@ -111,10 +111,15 @@ def based(order: int = 3, *, say: bool = False, arguments: bool = True) -> Calla
 
 
 def measured(
-    sessions: Sequence[Session], labels: Labels, thresholds: Sequence[float], settings: MinerSettings | None = None
+    sessions: Sequence[Session],
+    labels: Labels,
+    thresholds: Sequence[float],
+    settings: MinerSettings | None = None,
+    ours: Sequence[Replayed] | None = None,
 ) -> Measured:
-    """Replays sessions five ways against the miner and the baseline."""
-    ours = replay(sessions, labels, mined(settings or MinerSettings(half_life=None)))
+    """Replays sessions five ways against the miner and the baseline. `ours` is the first replay, where it was made."""
+    if ours is None:
+        ours = replay(sessions, labels, mined(settings or MinerSettings(half_life=None)))
     base = replay(sessions, labels, based())
     said = replay(sessions, labels, based(say=True))
     orders = []

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -30,9 +30,10 @@ _SMALL_WEIGHT = 0.01
 # Functions by their first part, and how many more parts each has.
 _PARTS = {
     "const": 1, "absent": 0, "arg": 2, "res": 3, "match": 2, "user": 2, "said": 2, "quoted": 1, "name": 1, "formula": 1,
-    "number": 2, "date": 1, "span": 2,
+    "number": 2, "date": 3, "span": 2,
 }  # fmt: skip
 _NUMBERED = {"user": 2, "said": 2, "quoted": 1, "name": 1, "formula": 1, "number": 1, "date": 1}
+_HOUR = re.compile(r"\d{2}:\d{2}:\d{2}")
 _Value = TypeVar("_Value")
 
 
@@ -127,6 +128,9 @@ def prune(miner: Miner, least: int = 0) -> None:
             decisions.sparse[name] = kept
         else:
             del decisions.sparse[name]
+    for words in arguments.words.values():
+        for phrase in [phrase for phrase, held in words.items() if sum(held.values()) < (1.5 + least) * miner.unit]:
+            del words[phrase]
     if not least:
         return
     for tables in (arguments.own, arguments.refined, arguments.shared):
@@ -162,6 +166,7 @@ def _text(miner: Miner, tenant: str | None) -> str:
         "own": _tables(arguments.own),
         "refined": _tables(arguments.refined),
         "shared": _tables({(name,): table for name, table in arguments.shared.items()}),
+        "words": [[list(key), words] for key, words in sorted(arguments.words.items())],
         "reach": [[*key, tally.tries, tally.hits] for key, tally in sorted(arguments.reach.items())],
         "values": _weights(arguments.logit),
         "calls": _weights(miner.calls),
@@ -216,10 +221,13 @@ def _miner(held: dict[str, Any], settings: MinerSettings | None) -> Miner:
         (key[0], key[1], key[2]): table for key, table in _read_tables(held.get("refined"), "refined", 3)
     }
     arguments.shared = {key[0]: table for key, table in _read_tables(held.get("shared"), "shared", 1)}
+    for key, words in _pairs(held.get("words"), "words"):
+        tool, name = _named_argument(key)
+        arguments.words[tool, name] = _by_name(words, "words", lambda each: _by_name(each, "words", _number))
     for entry in _list(held.get("reach"), "reach", lambda each: each):
         if not isinstance(entry, list) or len(entry) != 4:
             raise _Wrong("an entry of `reach` has four parts")
-        tool, name = _texts(entry[:2])
+        tool, name = _named_argument(entry[:2])
         arguments.reach[tool, name] = Tally(_number(entry[2]), _number(entry[3]))
     _read_weights(arguments.logit, held.get("values"), "values")
     _read_weights(miner.calls, held.get("calls"), "calls")
@@ -229,6 +237,13 @@ def _miner(held: dict[str, Any], settings: MinerSettings | None) -> Miner:
         raise _Wrong("`bins` has another number of entries")
     miner.bins = bins
     return miner
+
+
+def _named_argument(held: Any) -> tuple[str, str]:
+    found = _texts(held)
+    if len(found) != 2:
+        raise _Wrong("an argument is named by its tool and its name")
+    return found[0], found[1]
 
 
 def _settings(held: Any) -> MinerSettings:
@@ -273,8 +288,12 @@ def _function(held: Any) -> tuple[str, ...]:
         raise _Wrong("a function is not one that this Helix knows")
     place = _NUMBERED.get(found[0])
     picks = ("first", "last", "next")
-    if place is not None and not _small(found[place]):
+    if place is not None and not _small(found[place]) and not (found[0] in ("quoted", "name") and found[1] == "next"):
         raise _Wrong("a function counts from 0 to 9")
+    if found[0] == "date" and not (_small(found[2]) or found[2] == "" or _HOUR.fullmatch(found[2])):
+        raise _Wrong("a date has an hour, or none")
+    if found[0] == "date" and not re.fullmatch(r"(\d{4})?", found[3]):
+        raise _Wrong("a date has a year, or none")
     if found[0] == "res" and found[3] not in picks and not _small(found[3]):
         raise _Wrong("a function picks first, last, next or a place")
     if found[0] == "number" and found[2] not in ("int", "float", "text"):
@@ -328,7 +347,8 @@ def _tally_of_two(held: Any) -> list[float]:
 
 
 def _any_number(held: Any) -> float:
-    if not isinstance(held, int | float) or isinstance(held, bool) or not math.isfinite(held) or abs(held) > 1e12:
+    # Compared before it is converted: a whole number may be too large for that.
+    if not isinstance(held, int | float) or isinstance(held, bool) or not -1e12 < held < 1e12:
         raise _Wrong("a number is expected")
     return float(held)
 

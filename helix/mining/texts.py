@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import cached_property
+from itertools import pairwise
 
 # What is looked at of a text.
 MOST_CHARACTERS = 6_000
@@ -24,6 +25,7 @@ _MONTH = (
 )
 _MONTH_DAY = re.compile(_MONTH + r"\s+(\d{1,2})(?:st|nd|rd|th)?\b(?:,?\s+(\d{4}))?", re.IGNORECASE)
 _DAY_MONTH = re.compile(r"\b(\d{1,2})(?:st|nd|rd|th)?\s+(?:of\s+)?" + _MONTH + r"(?:,?\s+(\d{4}))?", re.IGNORECASE)
+_HOUR = re.compile(r"\b(\d{1,2}):(\d{2})(?::(\d{2}))?(?:\s*([ap])\.?m\b)?|\b(\d{1,2})\s*([ap])\.?m\b", re.IGNORECASE)
 _ISO = re.compile(r"\b(\d{4})[-/](\d{1,2})[-/](\d{1,2})\b")
 _SLASHED = re.compile(r"\b(\d{1,2})/(\d{1,2})/(\d{4})\b")
 
@@ -98,6 +100,20 @@ class Text:
         return dates
 
     @cached_property
+    def hours(self) -> list[str]:
+        """The times of day as 14:30:00, the last first."""
+        found: list[str] = []
+        for each in reversed(list(_HOUR.finditer(self.text))):
+            hour, minute, second = int(each[1] or each[5]), int(each[2] or 0), int(each[3] or 0)
+            half = (each[4] or each[6] or "").lower()[:1]
+            if half and not 1 <= hour <= 12:
+                continue
+            hour = hour % 12 + (12 if half == "p" else 0) if half else hour
+            if hour < 24 and minute < 60 and second < 60:
+                found.append(f"{hour:02}:{minute:02}:{second:02}")
+        return _unique(found)
+
+    @cached_property
     def pieces(self) -> list[str]:
         """Words and marks, in order: what spans are made of."""
         return _PIECE.findall(self.text)
@@ -111,6 +127,12 @@ class Text:
     def stems(self) -> frozenset[str]:
         """The beginnings of the words in lower case, with camel case and underscores parted."""
         return frozenset(stems(self.text))
+
+    @cached_property
+    def phrases(self) -> frozenset[str]:
+        """The beginnings of the words, and of each two that stand together."""
+        parts = [_stem(word) for word in _WORD.findall(self.lowered)]
+        return frozenset((*parts, *(f"{first} {second}" for first, second in pairwise(parts))))
 
     def span(self, before: str, after: str) -> str | None:
         """What stands between the last `before` (a piece in lower case) and the next `after` that follows it.
