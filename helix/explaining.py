@@ -6,6 +6,7 @@ It joins what `helix/api.py` joins, and is kept apart from it for its size alone
 from __future__ import annotations
 
 import os
+from asyncio import AbstractEventLoop
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from helix.api import Prepared, check
 from helix.errors import EngineError, OptionError
+from helix.executor.engines import loop_factory
 from helix.executor.engines.base import Capabilities, Message, Request
 from helix.executor.engines.shared import SharedEngine, SharedEngines
 from helix.explain.explanation import Explanation
@@ -92,7 +94,7 @@ def _explained(workflow: Workflow, wanted: Wanted, bound: Bound, earlier: Earlie
 
     if wanted.rows is None and wanted.engine is None and not wanted.analyze:
         return Explanation(explained(basis), width=wanted.width)
-    with SharedEngines(concurrency=wanted.settings.calls_at_once) as engines:
+    with SharedEngines(concurrency=wanted.settings.calls_at_once, loop_factory=_loop(wanted, bound)) as engines:
         prepared = _Analyzed(workflow, wanted, engines)
         try:
             if wanted.engine is not None or wanted.analyze:
@@ -107,6 +109,14 @@ def _explained(workflow: Workflow, wanted: Wanted, bound: Bound, earlier: Earlie
         finally:
             prepared.source.close()
     return Explanation(report, width=wanted.width)
+
+
+def _loop(wanted: Wanted, bound: Bound) -> Callable[[], AbstractEventLoop] | None:
+    """Makes the loop of the engines, where they bring one: what is simulated passes in virtual time."""
+    if wanted.engine is not None:
+        return loop_factory(wanted.engine)
+    nodes = every_node(bound.plan.sink)
+    return loop_factory(*(node.model.engine for node in nodes if isinstance(node, Generate)))
 
 
 def _prices(given: Sequence[float] | None) -> Prices | None:

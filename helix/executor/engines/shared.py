@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Hashable
+from collections.abc import Callable, Coroutine, Hashable, Iterable
 from types import TracebackType
 from typing import Any, TypeVar, cast
 
@@ -79,12 +79,18 @@ class SharedEngine:
 
 
 class SharedEngines:
-    """The engines, and the loop that they live in; a context manager, which closes them all."""
+    """The engines, and the loop that they live in; a context manager, which closes them all.
 
-    def __init__(self, *, concurrency: int) -> None:
+    `loop_factory` makes the loop (None: an ordinary one); one in virtual time may break off, which whoever waits is told.
+    """
+
+    def __init__(
+        self, *, concurrency: int, loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None
+    ) -> None:
         self._concurrency = concurrency
         self._engines: dict[Hashable, SharedEngine] = {}
-        self._loop = asyncio.new_event_loop()
+        self._loop = asyncio.new_event_loop() if loop_factory is None else loop_factory()
+        self._broken: BaseException | None = None
         self._thread = threading.Thread(target=self._turn, name="helix-engines", daemon=True)
 
     def _turn(self) -> None:
@@ -92,6 +98,9 @@ class SharedEngines:
         asyncio.set_event_loop(loop)
         try:
             loop.run_forever()
+        except BaseException as error:
+            self._broken = error
+            loop.run_until_complete(_end_all(asyncio.all_tasks(loop)))
         finally:
             loop.run_until_complete(loop.shutdown_asyncgens())
             loop.run_until_complete(loop.shutdown_default_executor())
@@ -110,10 +119,13 @@ class SharedEngines:
 
     def wait(self, work: Coroutine[Any, Any, _Made]) -> _Made:
         """Runs something in the loop of the engines and waits for it. An interrupt cancels it and waits for its end."""
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        watch = getattr(self._loop, "watch", None)
+        future = asyncio.run_coroutine_threadsafe(work if watch is None else _watched(work, watch), self._loop)
         try:
             return future.result()
         except BaseException:
+            if self._broken is not None:
+                raise self._broken from None
             if future.cancel():
                 # What was cancelled tidies up in the loop: its turn comes before anything asked for later.
                 asyncio.run_coroutine_threadsafe(_others_end(), self._loop).result()
@@ -123,11 +135,28 @@ class SharedEngines:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            for engine in self._engines.values():
-                self.wait(engine.end())
+            if self._broken is None:
+                for engine in self._engines.values():
+                    self.wait(engine.end())
         finally:
-            self._loop.call_soon_threadsafe(self._loop.stop)
+            if self._broken is None:
+                self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
+
+
+async def _watched(work: Coroutine[Any, Any, _Made], watch: Callable[[asyncio.Future[Any]], None]) -> _Made:
+    """Does the work, which the loop is told of."""
+    task = asyncio.current_task()
+    assert task is not None
+    watch(task)
+    return await work
+
+
+async def _end_all(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Cancels tasks and waits for their ends."""
+    for task in (pending := list(tasks)):
+        task.cancel()
+    await asyncio.gather(*pending, return_exceptions=True)
 
 
 async def _others_end() -> None:
