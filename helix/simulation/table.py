@@ -77,6 +77,11 @@ class TableCost:
     def pass_tokens(self) -> float | None:
         return self._linear.pass_tokens
 
+    @property
+    def linear(self) -> LinearCost:
+        """The fit to the same points."""
+        return self._linear
+
 
 def fit_linear(prefill: Sequence[PrefillPoint], decode: Sequence[DecodePoint], *, name: str) -> LinearCost:
     """The linear model with the least sum of squared relative errors, no coefficient below zero.

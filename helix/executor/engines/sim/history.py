@@ -141,6 +141,7 @@ class History:
     def _add(self, series: array[float], began: int, ended: int, value: float) -> None:
         """Adds a value times the time, to each span that the time reaches into."""
         last = self._at(max(began, ended - 1))
+        self.end = max(self.end, ended)
         span = self.span
         for at in range(began // span, last + 1):
             series[at] += value * (min(ended, (at + 1) * span) - max(began, at * span))
