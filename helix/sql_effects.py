@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import Collection, Iterator
 from functools import lru_cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from helix.effects import Domains, Effect, join
 from helix.services import Effects
@@ -31,9 +31,6 @@ from helix.sql_names import (
     WRITES,
 )
 
-if TYPE_CHECKING:
-    from sqlglot.expressions import Expression
-
 # What databases take for a file, an address, a stage or a pattern of such, rather than for a table.
 _NO_TABLE = re.compile(r"[./\\:@*?%~\[\]{}]|^\s*$")
 # Words that a statement begins with which may be a query.
@@ -47,6 +44,8 @@ _DML: dict[str, Effects] = {
     "Drop": "destructive", "Alter": "destructive", "TruncateTable": "destructive", "Copy": "destructive",
     "Into": "write",
 }  # fmt: skip
+# A parse takes a second for some hundred thousand signs.
+_LONGEST = 20_000
 _TEMPORAL = ("DATE", "TIME", "TIMESTAMP", "DATETIME")
 
 
@@ -62,7 +61,11 @@ def sql_effect(statement: str, dialect: str, tables: Collection[str] | None = No
     import sqlglot
     from sqlglot.errors import SqlglotError
 
+    if not dialect:
+        raise ValueError("a statement is read in the dialect of its database; none was given")
     sqlglot.Dialect.get_or_raise(dialect)
+    if len(statement) > _LONGEST:
+        return _unknown("it is too long to be looked at")
     odd = _odd(statement, dialect)
     if odd is not None:
         return _unknown(odd)
@@ -127,7 +130,7 @@ def _odd(statement: str, dialect: str) -> str | None:
     return None
 
 
-def _query(root: Expression, statement: str, dialect: str, tables: Collection[str] | None) -> Effect:
+def _query(root: Any, statement: str, dialect: str, tables: Collection[str] | None) -> Effect:
     kind = type(root).__name__
     found: Effects = "read"
     volatile = dialect == "sqlite" and is_volatile(statement)
@@ -216,7 +219,7 @@ def _tells_time(part: Any, kind: str) -> bool:
     return False
 
 
-def _tables(root: Expression) -> Iterator[tuple[str, bool]]:
+def _tables(root: Any) -> Iterator[tuple[str, bool]]:
     """The tables that a statement names, those of its own WITH left out; each with whether it is surely a table."""
     from sqlglot import exp
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from helix.services import Effects
+
 
 def names_in(text: str) -> frozenset[str]:
     """The names in a text, parted by white space."""
@@ -157,7 +159,7 @@ NAMED_VOLATILE: Final = names_in(
 NOW: Final = frozenset(("now", "today", "tomorrow", "yesterday", "subsec", "subsecond"))
 
 # Words that a statement begins with which writes: its class, whatever follows.
-WRITES: Final = {
+WRITES: Final[dict[str, Effects]] = {
     "INSERT": "write", "CREATE": "write", "UPDATE": "destructive", "DELETE": "destructive", "MERGE": "destructive",
     "REPLACE": "destructive", "DROP": "destructive", "ALTER": "destructive", "TRUNCATE": "destructive",
     "COPY": "destructive",

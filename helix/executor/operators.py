@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from helix.errors import ExecutionError, ToolError
 from helix.executor.frame import Dataflow, Frame
@@ -168,10 +168,23 @@ class MapOver(Operator):
         return PENDING
 
 
-class Branch(Operator):
-    """Runs one of two bodies; `outputs` are the slots of this frame that take over the body's results by name."""
+class BranchWatch(Protocol):
+    """Hears of the branches of rows. A branch in a row is known by any object, over all rows by its name."""
 
-    __slots__ = ("_condition", "_flow", "_otherwise", "_then", "outputs")
+    def decided(self, place: object, name: str, taken: bool | None) -> None:
+        """The condition holds, does not, or failed (None)."""
+
+    def finished(self, place: object) -> None:
+        """The arm that was taken has ended."""
+
+
+class Branch(Operator):
+    """Runs one of two bodies; `outputs` are the slots of this frame that take over the body's results by name.
+
+    `watch`, where somebody is interested, hears which one, under the name of the branch over all rows.
+    """
+
+    __slots__ = ("_condition", "_flow", "name", "otherwise", "outputs", "then", "watch")
 
     def __init__(
         self, index: int, place: Place, flow: Dataflow, condition: int, then: SubPlan, otherwise: SubPlan
@@ -179,20 +192,32 @@ class Branch(Operator):
         super().__init__(index, place)
         self._flow = flow
         self._condition = condition
-        self._then = then
-        self._otherwise = otherwise
+        self.then = then
+        self.otherwise = otherwise
         self.outputs: dict[str, int] = {}
+        self.name = ""
+        self.watch: BranchWatch | None = None
 
     def start(self, frame: Frame, slot: int) -> Any:
         taken = bool(frame.values[self._condition])
-        body = self._then if taken else self._otherwise
+        body = self.then if taken else self.otherwise
         path = (*frame.path, self.index, 0 if taken else 1)
-        child = body.run(frame, path, {}, lambda done: self._flow.settle(frame, slot, done.effect_failure() or True))
+        if self.watch is not None:
+            self.watch.decided((frame, self.index), self.name, taken)
+        child = body.run(frame, path, {}, lambda done: self._ended(frame, slot, done))
         for name, output in self.outputs.items():
             self._flow.link(child, body.program.results[name], frame, output)
         return PENDING
 
+    def _ended(self, frame: Frame, slot: int, done: Frame) -> None:
+        if self.watch is not None:
+            self.watch.finished((frame, self.index))
+        self._flow.settle(frame, slot, done.effect_failure() or True)
+
     def skip(self, frame: Frame, slot: int, failure: Failure) -> Any:
+        if self.watch is not None:
+            self.watch.decided((frame, self.index), self.name, None)
+            self.watch.finished((frame, self.index))
         for output in self.outputs.values():
             self._flow.settle(frame, output, failure)
         return failure

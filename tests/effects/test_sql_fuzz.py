@@ -7,6 +7,7 @@ import random
 import shutil
 import sqlite3
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,18 +32,20 @@ BASE_TABLES = frozenset(("orders", "archive"))
 # Pieces of statements; most of those put together are no SQL, and that is part of the test.
 CLAUSES = (
     "SELECT * FROM orders", "SELECT total FROM orders WHERE id = 1", "SELECT 1", "VALUES (1, 2)", "FROM orders",
-    "INSERT INTO archive SELECT * FROM orders", "INSERT INTO orders VALUES (9, 9, 'x')", "DELETE FROM orders",
+    "INSERT INTO archive SELECT * FROM orders", "INSERT INTO orders VALUES (9, 9, 'x')",
+    "DELETE FROM orders",
     "UPDATE orders SET total = total + 1", "REPLACE INTO orders VALUES (1, 1, 'r')", "DROP TABLE archive",
     "CREATE TABLE made (a INTEGER)", "CREATE TABLE made AS SELECT * FROM orders", "CREATE INDEX i ON orders (total)",
     "CREATE VIEW v AS SELECT 1 AS a", "ALTER TABLE orders ADD COLUMN extra TEXT", "PRAGMA user_version = 5",
-    "PRAGMA journal_mode = WAL", "PRAGMA application_id(7)", "PRAGMA table_info(orders)", "VACUUM", "REINDEX", "ANALYZE",
+    "PRAGMA journal_mode = WAL", "PRAGMA application_id(7)", "PRAGMA table_info(orders)", "VACUUM", "REINDEX",
+    "ANALYZE",
     "ATTACH 'side.db' AS side", "CREATE TABLE side.made (a)", "VACUUM INTO 'copy.db'", "BEGIN", "COMMIT", "END",
     "EXPLAIN DELETE FROM orders", "EXPLAIN QUERY PLAN SELECT 1", "EXPLAIN ANALYZE DELETE FROM orders",
     "SELECT nextval('numbers')", "SELECT * FROM orders WHERE id < nextval('numbers')", "SELECT draws(1)",
     "SELECT * FROM drawn", "COPY orders TO 'out.csv'", "COPY (SELECT 1) TO 'out.csv'", "EXPORT DATABASE 'folder'",
     "SELECT * FROM query('DELETE FROM orders')", "CHECKPOINT", "CALL force_checkpoint()", "TRUNCATE orders",
     "INSERT INTO orders VALUES (1, 2, 'c') ON CONFLICT DO UPDATE SET total = 3", "DELETE FROM orders RETURNING *",
-    "MERGE INTO orders USING archive ON orders.id = archive.id WHEN NOT MATCHED THEN INSERT VALUES (1, 1, 'm')",
+    "MERGE INTO orders USING archive ON orders.id = archive.id WHEN MATCHED THEN DELETE",
     "SELECT * INTO made FROM orders", "SELECT load_extension('x')", "SELECT writefile('out.txt', 'x')", "TABLE orders",
     "PIVOT orders ON note USING sum(total)", "SUMMARIZE orders", "DESCRIBE orders", "SET threads = 1",
 )  # fmt: skip
@@ -72,6 +75,11 @@ def run_sqlite(path: Path, statement: str) -> None:
     connection = sqlite3.connect(path, isolation_level=None)
     try:
         connection.execute(statement).fetchall()
+    except sqlite3.Error as error:
+        # What a driver that runs scripts would do counts too.
+        if "one statement at a time" not in str(error):
+            raise
+        connection.executescript(statement)
     finally:
         connection.close()
 
@@ -103,11 +111,9 @@ class Bench:
 
     def changes(self, statement: str) -> bool:
         """Whether a statement changes the database, or leaves another file."""
-        try:
+        # Most are no SQL; what they did before they failed counts.
+        with suppress(Exception):
             self._execute(self.folder / "data.db", statement)
-        except Exception:
-            # Most are no SQL; what they did before they failed counts.
-            pass
         after = state_of(self.folder)
         if after != self.before:
             self.changed += 1
@@ -162,10 +168,11 @@ def test_the_bench_sees_changes(sqlite_bench: Bench, monkeypatch: pytest.MonkeyP
 def test_each_clause_in_each_wrapping_on_sqlite(sqlite_bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     draw = random.Random(7)
     for clause in CLAUSES:
-        for joint in draw.sample(JOINTS, 6):
+        check(sqlite_bench, clause, "sqlite", monkeypatch)
+        for joint in draw.sample(JOINTS, 3):
             check(sqlite_bench, f"SELECT 1{joint}{clause}", "sqlite", monkeypatch)
             check(sqlite_bench, f"{clause}{joint}SELECT 1", "sqlite", monkeypatch)
-    assert sqlite_bench.changed > 20
+    assert sqlite_bench.changed > 15
 
 
 LOOSE = settings(
@@ -173,21 +180,28 @@ LOOSE = settings(
 )
 
 
-@settings(LOOSE, max_examples=250)
+@settings(LOOSE, max_examples=150)
 @given(statement=STATEMENTS)
 def test_never_read_on_sqlite(sqlite_bench: Bench, monkeypatch: pytest.MonkeyPatch, statement: str) -> None:
     check(sqlite_bench, statement, "sqlite", monkeypatch)
 
 
 @pytest.mark.slow
-@settings(LOOSE, max_examples=3000)
+@settings(LOOSE, max_examples=1500)
 @given(statement=STATEMENTS)
 def test_never_read_on_sqlite_at_length(sqlite_bench: Bench, monkeypatch: pytest.MonkeyPatch, statement: str) -> None:
     check(sqlite_bench, statement, "sqlite", monkeypatch)
 
 
+def test_the_bench_sees_changes_of_duckdb(duckdb_bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(duckdb_bench.folder)
+    assert not duckdb_bench.changes("SELECT * FROM orders")
+    for statement in ("DELETE FROM orders", "SELECT nextval('numbers')", "SELECT * FROM drawn", "SELECT draws(1)"):
+        assert duckdb_bench.changes(statement), statement
+
+
 @pytest.mark.slow
-@settings(LOOSE, max_examples=600)
+@settings(LOOSE, max_examples=350)
 @given(statement=STATEMENTS)
 def test_never_read_on_duckdb(duckdb_bench: Bench, monkeypatch: pytest.MonkeyPatch, statement: str) -> None:
     check(duckdb_bench, statement, "duckdb", monkeypatch)

@@ -60,7 +60,7 @@ def test_class(dialect: str, effects: str, reads: str, statement: str) -> None:
 @pytest.mark.parametrize(("dialect", "effects", "reads", "statement"), RECORDS)
 def test_no_other_statement_hides_behind_a_query(dialect: str, effects: str, reads: str, statement: str) -> None:
     assert not sql_effect(f"SELECT 1; {statement}", dialect).harmless or not statement.strip(" ;\n")
-    assert not sql_effect(f"{statement}; DELETE FROM orders", dialect).harmless
+    assert not sql_effect(f"{statement}\n; DELETE FROM orders", dialect).harmless
 
 
 def test_views_are_no_tables() -> None:
@@ -74,10 +74,10 @@ def test_views_are_no_tables() -> None:
 def test_dialect_is_mandatory_and_known() -> None:
     with pytest.raises(ValueError, match="sqlight"):
         sql_effect("SELECT 1", "sqlight")
-    with pytest.raises(ValueError, match=r".+"):
+    with pytest.raises(ValueError, match="dialect"):
         sql_effect("SELECT 1", "")
 
 
 def test_nesting_without_end_is_unknown() -> None:
-    assert sql_effect("SELECT " + "(" * 3000 + "1" + ")" * 3000, "sqlite").effects in ("unknown", "read")
-    assert sql_effect("SELECT 1" + " + 1" * 20000, "sqlite").effects in ("unknown", "read")
+    assert sql_effect("SELECT " + "(" * 3000 + "1" + ")" * 3000, "sqlite").effects == "unknown"
+    assert sql_effect("SELECT 1" + " + 1" * 20000, "sqlite").effects == "unknown"

@@ -50,6 +50,7 @@ class Branches:
 
     def _look(self, branch: OpenBranch, arm: bool, tool: Tool, args: list[Any]) -> None:
         speculator, state = self._speculator, self._speculator.state
+        tool = speculator.known(tool)
         counts = state.branch(branch.name)
         chances, p_low = sum(counts), wilson(counts[arm], sum(counts))
         named = named_args(tool, args)

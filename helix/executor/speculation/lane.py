@@ -14,8 +14,8 @@ from helix.executor.speculation.guess import Guess
 from helix.executor.speculation.settings import SpeculationSettings
 from helix.services import Tool
 
-# The name of the lane of a tool's real calls, how many are made there at once, and how many wait there now.
-Lanes = Callable[[Tool], tuple[str, int, int]]
+# The name of the lane of a tool's real calls, and how many are made there at once.
+Lanes = Callable[[Tool], tuple[str, int]]
 Run = Callable[[Tool, list[Any]], Awaitable[str]]
 
 
@@ -78,11 +78,12 @@ class GuessLane:
         self._waiting = deque(guess for guess in self._waiting if guess.state == "waiting")
 
     def _room(self, tool: Tool) -> bool:
-        name, size, waiting = self._lanes(tool)
+        name, size = self._lanes(tool)
         places = self._of(name)
         self._lose(places)
         kept = max(1, math.ceil(size * self._settings.reserved))
-        return not waiting and not places.moved and places.guesses + 1 <= size - max(kept, places.real)
+        # Where real calls have all places, more of them may wait: then none is left for guesses either.
+        return not places.moved and places.guesses + 1 <= size - max(kept, places.real)
 
     def _of(self, name: str) -> _Places:
         return self._places.setdefault(name, _Places())
@@ -157,7 +158,7 @@ class GuessLane:
         """The place of a real call. Where guesses have taken too many, one of them that can be cancelled is; else the
         call waits for the first that ends. `delayed` hears how long.
         """
-        name, size, _ = self._lanes(tool)
+        name, size = self._lanes(tool)
         places = self._of(name)
         places.real += 1
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 
 from helix.effects import HARMLESS, Effect
 from helix.executor.speculation.books import Books
@@ -24,6 +25,7 @@ class RealCalls:
         epochs: Epochs,
         table: GuessTable,
         *,
+        known: Callable[[Tool], Tool],
         timeout: Callable[[Tool], float | None],
         lead: Callable[[ToolCall], float | None],
     ) -> None:
@@ -31,12 +33,15 @@ class RealCalls:
         self._settings = books.settings
         self._epochs = epochs
         self._table = table
+        self._known = known
         self._timeout = timeout
         self._lead = lead
         self._comparing: set[asyncio.Task[None]] = set()
 
     async def __call__(self, call: ToolCall, make: Make) -> str:
         """The result of a call."""
+        if call.tool.hinted:
+            call = replace(call, tool=self._known(call.tool))
         effect = effect_of(call.tool, call.args)
         self._books.figures.real_calls += 1
         if effect.effects not in HARMLESS:
@@ -76,8 +81,10 @@ class RealCalls:
         try:
             async with self._table.lane.real(tool, lambda seconds: self._place(tool, seconds)):
                 return await make()
-        except asyncio.CancelledError:
-            if not tool.cancellable:
+        except BaseException as error:
+            given_up = isinstance(error, asyncio.CancelledError | TimeoutError)
+            if (given_up or getattr(error, "kind", "") == "timeout") and not tool.cancellable:
+                # Nobody waits for it any more, and it may still be at work.
                 self._epochs.broke(effect.writes)
             raise
         finally:

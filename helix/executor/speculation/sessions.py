@@ -9,6 +9,8 @@ from typing import Any
 from helix.executor.speculation.guess import Guess
 from helix.executor.speculation.predictor import Candidate, History
 from helix.executor.tool_calls import Deciding, Decision, ToolCall, ToolResult
+from helix.tool_schema import parameters_schema
+from helix.traces.canonical import canonical_args
 
 
 class Session:
@@ -32,7 +34,7 @@ class Session:
         self.asked: list[tuple[str, Candidate]] = []
         self.results: dict[tuple[int, int], tuple[ToolCall, ToolResult]] = {}
 
-    def begins(self, deciding: Deciding, now: float) -> None:
+    def begins(self, deciding: Deciding | Decision, now: float | None) -> None:
         """A decision begins: what came of the calls before it, and what the user said, is part of the history."""
         self.stop()
         self._take_in()
@@ -43,8 +45,10 @@ class Session:
         self.guesses, self.asked = [], []
 
     def ends(self, decision: Decision, now: float) -> float | None:
-        """A decision is made; gives how long it took. None where its beginning was not seen."""
+        """A decision is made; gives how long it took. None where it was known at once, so that it never began."""
         self.stop()
+        if self.began is None:
+            self.begins(decision, None)
         if self.history is not None:
             self.history.said(decision.text)
         lead = None if self.began is None else now - self.began
@@ -67,7 +71,8 @@ class Session:
         if self.history is not None:
             for _, (call, result) in sorted(self.results.items(), key=lambda each: each[0]):
                 value = _value(result)
-                self.history.called(own_name(call.tool.name), call.args, value, ok=is_good(result, value))
+                args = canonical_args(call.args, parameters_schema(call.tool))
+                self.history.called(own_name(call.tool.name), args, value, ok=is_good(result, value))
         self.results.clear()
 
 

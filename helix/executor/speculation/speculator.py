@@ -26,6 +26,7 @@ from helix.executor.speculation.table import GuessTable
 from helix.executor.speculation.times import Times, expected_least
 from helix.executor.speculation.value import Worth, greedy, worth
 from helix.executor.tool_calls import Deciding, Decision, Make, ToolCall, ToolResult
+from helix.places import static_name
 from helix.services import Tool
 from helix.tool_schema import arguments_in_order
 
@@ -37,7 +38,8 @@ class Speculator:
 
     `predictor` knows patterns (None: only branches are guessed at), `history` makes what it looks at. `lanes` and `run`
     are as in `GuessLane`, `timeout` is the time limit of a tool's real calls. `hidden_from` says whether a text may not
-    leave for an open world, `warm` computes the beginning of an agent's next prompt. `tools` are those of the plan.
+    leave for an open world, `warm` computes the beginning of an agent's next prompt. `tools` are those of the plan,
+    `known` gives a tool with the effects that its server says.
     """
 
     def __init__(
@@ -51,6 +53,7 @@ class Speculator:
         predictor: Predictor | None = None,
         history: MakeHistory | None = None,
         tools: Iterable[Tool] = (),
+        known: Callable[[Tool], Tool] = lambda tool: tool,
         timeout: Callable[[Tool], float | None] = lambda tool: tool.timeout,
         hidden_from: Callable[[str], bool] = lambda text: False,
         tenant: str | None = None,
@@ -65,11 +68,12 @@ class Speculator:
         self._make_history = history
         self._hidden_from = hidden_from
         self._warm = warm
+        self._known = known
         epochs = Epochs(name for tool in tools for name in tool.reads or ())
         self._budgets = Budgets(settings)
         self.table = GuessTable(epochs, self.books, tenant)
         self._lane = self.table.lane = GuessLane(settings, self._budgets, lanes, run, self.table.ended)
-        self._real = RealCalls(self.books, epochs, self.table, timeout=timeout, lead=self._lead)
+        self._real = RealCalls(self.books, epochs, self.table, known=known, timeout=timeout, lead=self._lead)
         self._sessions: dict[str, Session] = {}
         self._least: dict[tuple[int, int, int, int], float] = {}
 
@@ -104,8 +108,8 @@ class Speculator:
         if self._predictor is None or session.history is None:
             return
         figures = self.books.figures
-        by_name = {own_name(tool.name): tool for tool in deciding.tools}
-        leads = self.state.decision_times(session.step)
+        by_name = {own_name(tool.name): self._known(tool) for tool in deciding.tools}
+        leads = self.state.decision_times(static_name(session.step))
         seen: set[str] = set()
         good: dict[str, tuple[Tool, list[Any], Effect, Worth, str]] = {}
         for candidate in self._predictor.predict(session.history, most=self.settings.candidates):
@@ -139,6 +143,10 @@ class Speculator:
     def hides(self, tool: Tool, args: Mapping[str, Any]) -> bool:
         """Whether a guess at a call would tell an open world what is secret: a wrong read still leaks its arguments."""
         return tool.open_world and self._hidden_from(canonical_text(dict(args)))
+
+    def known(self, tool: Tool) -> Tool:
+        """A tool with the effects that its server says, where they are left to it."""
+        return self._known(tool)
 
     def worth(self, tool: Tool, p_low: float, leads: Times) -> Worth:
         """What a guess at a call is worth before a decision that takes so long."""
@@ -206,11 +214,14 @@ class Speculator:
     def decided(self, decision: Decision) -> None:
         """A model has decided: what it did not ask for is given up."""
         session = self._session(decision.session)
+        if session.began is None:
+            # It was known at once: nothing was guessed, but guesses of the turn before may be left.
+            self._let_go(session)
         lead = session.ends(decision, asyncio.get_running_loop().time())
         if lead is not None and decision.source == "made":
-            self.state.decision_times(decision.step).add(lead)
+            self.state.decision_times(static_name(decision.step)).add(lead)
         self.figures.decisions += 1
-        calls = {self.table.call(call.tool, call.args) for call in decision.calls}
+        calls = {self.table.call(self._known(call.tool), call.args) for call in decision.calls}
         for call, candidate in session.asked:
             self.figures.settled(candidate.p_low, call in calls)
         session.asked = []
