@@ -56,7 +56,10 @@ def insert_warmups(plan: LogicalPlan, context: RuleContext) -> LogicalPlan:
     if any(isinstance(each, Limit) for each in rows):
         return plan
     many = context.stats is None or context.stats.rows > 1 or any(isinstance(each, Unnest) for each in rows)
-    steps = tuple(_steps(scope_of(plan).nodes, many, set()))
+    found = tuple(_steps(scope_of(plan).nodes, many, set()))
+    if all(node.lead for node, _ in found):
+        return plan
+    steps = [_Step(node, static_prefix(node), several) for node, several in found]
     alike = Counter(step.alike for step in steps)
     long = {prefix for prefix in {step.prefix for step in steps} if estimated_tokens(prefix) >= SHORTEST}
     leading = {
@@ -81,8 +84,9 @@ class _Step:
         return self.node.model.engine, self.node.model.name, self.prefix[:COMPARED]
 
 
-def _steps(nodes: Iterable[Node], many: bool, varying: set[str]) -> Iterator[_Step]:
-    """The llm steps among nodes, inputs first, and inside their sub-plans. `many`: they run several times.
+def _steps(nodes: Iterable[Node], many: bool, varying: set[str]) -> Iterator[tuple[Generate, bool]]:
+    """The llm steps among nodes, inputs first, and inside their sub-plans, and whether each makes several calls.
+    `many`: the nodes run several times.
 
     `varying` takes up the nodes whose values differ from row to row, or may.
     """
@@ -90,7 +94,7 @@ def _steps(nodes: Iterable[Node], many: bool, varying: set[str]) -> Iterator[_St
         if isinstance(node, Project | Generate | Invoke | Map) or any(read.id in varying for read in node.inputs):
             varying.add(node.id)
         if isinstance(node, Generate):
-            yield _Step(node, static_prefix(node), _calls_many(node, many, varying))
+            yield node, _calls_many(node, many, varying)
         for _, body in bodies(node):
             yield from _steps(body_nodes(body), many or isinstance(node, Map), varying)
 

@@ -309,19 +309,25 @@ def renumbered(expr: Expr, args: Sequence[int]) -> tuple[Expr, tuple[int, ...]]:
 def joined(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
     """Pieces in normal form: neighbouring literals are one, none is empty."""
     made: list[Piece] = []
+    after_text = False
     for piece in pieces:
-        if isinstance(piece, str):
-            if not piece:
-                continue
-            if made and isinstance(made[-1], str):
-                made[-1] += piece
-                continue
+        if not isinstance(piece, str):
+            after_text = False
+        elif not piece:
+            continue
+        elif after_text:
+            made[-1] += piece  # type: ignore[operator]
+            continue
+        else:
+            after_text = True
         made.append(piece)
     return tuple(made)
 
 
 def computable(expr: Expr, functions: frozenset[str]) -> bool:
     """Whether an expression uses built-in functions only, and such as were given."""
+    if isinstance(expr, Arg | Literal):
+        return True
     stack = [expr]
     while stack:
         part = stack.pop()
