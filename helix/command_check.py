@@ -15,6 +15,7 @@ from helix.span import Span
 
 if TYPE_CHECKING:
     from helix.dsl import Workflow
+    from helix.grammar.scope import Warning
 
 WRONG = 2
 
@@ -80,14 +81,14 @@ def _from_stdin(named: str | None) -> Workflow:
     return api.loads(text, name=named or "<stdin>", folder=None if named is None else Path(named).parent)
 
 
-def _checked(workflow: Workflow, constants: Mapping[str, str]) -> tuple[SourceError, ...]:
+def _checked(workflow: Workflow, constants: Mapping[str, str]) -> tuple[Warning, ...]:
     """The warnings of a workflow in which nothing is wrong. Raises HelixError."""
     from helix import api
     from helix.callables import look_up_callables
 
     bound = api.check(workflow, set=dict(constants))
     look_up_callables(workflow, bound)
-    return tuple(bound.warnings)
+    return bound.warnings
 
 
 def _told(error: HelixError, name: str) -> Iterator[Diagnostic]:
