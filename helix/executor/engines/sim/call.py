@@ -16,7 +16,8 @@ class SimCall:
     `private` are its own. `cached` are the tokens that were found when it was first admitted. `arrived`, `admitted`,
     `first` (its first token) and `ended` are times in nanoseconds.
 
-    `loaded` says that its prompt was looked for in the host tier. Where other ranks decode, `reserved` are the pages
+    `matched` are the pages of the tree that were found when it was last looked for, down to `matched_node`. `loaded`
+    says that its prompt was looked for in the host tier. Where other ranks decode, `reserved` are the pages
     that the one with the number `seat` keeps for it, and `sent` the tokens that are there or on their way.
     """
 
@@ -32,6 +33,8 @@ class SimCall:
         "known",
         "kv",
         "loaded",
+        "matched",
+        "matched_node",
         "most_new",
         "node",
         "on_end",
@@ -79,6 +82,8 @@ class SimCall:
         self.done = self.kv = self.known = self.held = self.private = self.retractions = self.reserved = self.sent = 0
         self.seat: int | None = None
         self.loaded = False
+        self.matched = 0
+        self.matched_node: Node | None = None
         self.cached: int | None = None
         self.node: Node | None = None
         self.arrived = 0

@@ -48,20 +48,37 @@ def ordered(
 
 def _longest_match(waiting: list[SimCall], tree: RadixTree, settings: SimSettings) -> list[SimCall]:
     """Longest match first; of requests that find little and begin alike all but the first go last."""
-    queued = RadixTree(tree.unit)
-    least = settings.deferred_least
-    found: list[tuple[int, int, SimCall]] = []
-    for at, call in enumerate(waiting):
-        text = call.beginning(call.fill - 1)
-        matched = tree.match(text, call.space)[0] * settings.page
+    least, page = settings.deferred_least, settings.page
+    # Who begins like somebody else shares this many pages with him.
+    pages = -(-least // page)
+    queued: set[tuple[str, str]] = set()
+    keys: list[int] = []
+    for call in waiting:
+        matched = _matched(call, tree)[0] * page
         key = -matched
-        if matched <= least:
-            if queued.match(text, call.space)[0] * settings.page >= least:
+        if matched <= least and (call.fill - 1) // page >= pages:
+            start = call.space, call.text[: pages * tree.unit]
+            if start in queued:
                 key = 1
             else:
-                queued.insert(text, call.space)
-        found.append((key, at, call))
-    return [call for _, _, call in sorted(found, key=lambda each: each[:2])]
+                queued.add(start)
+        keys.append(key)
+    return [waiting[at] for at in sorted(range(len(waiting)), key=keys.__getitem__)]
+
+
+def _matched(call: SimCall, tree: RadixTree) -> tuple[int, Node]:
+    """What of a waiting request is in the tree, as `tree.match` has it: where nothing has changed at its end since the
+    last look, without comparing texts.
+    """
+    node = call.matched_node
+    if node is not None:
+        at, unit = call.matched * tree.unit, tree.unit
+        more = call.text[at : at + unit] if at + unit <= (call.fill - 1) * call.width else ""
+        if tree.ends(node, more):
+            tree.touch(node)
+            return call.matched, node
+    call.matched, call.matched_node = tree.match(call.beginning(call.fill - 1), call.space)
+    return call.matched, call.matched_node
 
 
 def _depth_first(waiting: list[SimCall], tree: RadixTree) -> list[SimCall]:
@@ -72,9 +89,9 @@ def _depth_first(waiting: list[SimCall], tree: RadixTree) -> list[SimCall]:
     roots: dict[Node, None] = {}
     # All are matched first: a later match may split the node of an earlier one.
     for call in waiting:
-        tree.match(call.beginning(call.fill - 1), call.space)
+        _matched(call, tree)
     for call in waiting:
-        node = tree.match(call.beginning(call.fill - 1), call.space)[1]
+        node = _matched(call, tree)[1]
         ends.setdefault(node, []).append(call)
         weight[node] += 1
         while node.parent is not None:

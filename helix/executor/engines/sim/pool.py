@@ -37,6 +37,7 @@ class Pool:
 
     def attach(self, call: SimCall) -> None:
         """Finds what of a request is in the tree, and locks it. The last token is always computed."""
+        call.matched_node = None
         if self._caches:
             call.held, call.node = self.tree.match(call.beginning(call.fill - 1), call.space)
             self.tree.lock(call.node)

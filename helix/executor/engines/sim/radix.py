@@ -100,6 +100,23 @@ class RadixTree:
         self._offer(node)
         return at // self.unit, node
 
+    def ends(self, node: Node, more: str) -> bool:
+        """Whether a key still ends at a node where it ended when it was matched; `more` is its next page ("": none).
+
+        A node that is split stays the lower part. Where single pages are evicted, nobody can tell.
+        """
+        there = node.parent is not None or not node.key
+        return there and not self._leaf_pages and (not more or more not in node.children)
+
+    def touch(self, node: Node) -> None:
+        """Marks the path to a node as used, as `match` does."""
+        self._clock += 2
+        each: Node | None = node
+        while each is not None:
+            each.used = self._clock
+            each = each.parent
+        self._offer(node)
+
     def insert(self, key: str, space: str = "", *, priority: int = 0, known: int = 0) -> tuple[int, Node]:
         """Puts a key in; gives how many of its pages were there, and the node at its end.
 

@@ -157,9 +157,9 @@ class Worker:
         """Starts a pass, or rests."""
         self._started = now
         self._ends = []
-        admission = self._admit(now)
-        if admission.parts:
-            self._prefill(admission, now)
+        parts = self._admit(now)
+        if parts:
+            self._prefill(parts, now)
         elif self.running:
             self._decode(now)
         else:
@@ -181,15 +181,18 @@ class Worker:
         self.host.settle(now)
         return max(now, self.host.free_at)
 
-    def _admit(self, now: int) -> Admission:
+    def _admit(self, now: int) -> list[Part]:
         """The parts of prompts that a pass computes; none where there is nothing to compute or no room."""
         settings = self.settings
+        looks = self.waiting and (not self._full or settings.priority_scheduling)
+        if not looks and self._chunked is None:
+            return []
         decoding = len(self.running) if settings.mixed_chunk else 0
         admission = Admission(self.pool, settings, self.running, self._ratio, decoding)
         if self._chunked is not None and not admission.resume(self._chunked):
-            return admission
-        if not self.waiting or (self._full and not settings.priority_scheduling):
-            return admission
+            return admission.parts
+        if not looks:
+            return admission.parts
         taken: set[int] = set()
         for call in ordered(self.waiting, self.running, self.pool.tree, settings, self._dice):
             if not admission.open():
@@ -217,7 +220,7 @@ class Worker:
                 break
         if taken:
             self.waiting = [call for call in self.waiting if call.serial not in taken]
-        return admission
+        return admission.parts
 
     def _preempt(self, call: SimCall, now: int) -> bool:
         """Takes running requests of much lower priority back into the queue, worst first; whether any went."""
@@ -239,8 +242,8 @@ class Worker:
 
     # --- prefill ---
 
-    def _prefill(self, admission: Admission, now: int) -> None:
-        parts = self._parts = admission.parts
+    def _prefill(self, parts: list[Part], now: int) -> None:
+        self._parts = parts
         tokens = sum(part.new for part in parts)
         pairs = sum(part.new * (part.new + 2 * part.before) for part in parts)
         if self.settings.mixed_chunk and self.running and not self._room(1):
