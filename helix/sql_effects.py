@@ -7,9 +7,12 @@ may have functions of its own under the names of known ones. So statements run o
 
 from __future__ import annotations
 
+import logging
 import re
+import threading
 import unicodedata
 from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any
@@ -81,7 +84,8 @@ def sql_effect(statement: str, dialect: str, tables: Collection[str] | None = No
             return Effect(effects=_written(words), reads=None, writes=None, reason=f"it begins with {words[0]}")
         if words[0] not in _ASKS:
             return _unknown(f"it begins with {words[0]}")
-        roots = sqlglot.parse(statement, read=dialect)
+        with _quiet():
+            roots = sqlglot.parse(statement, read=dialect)
     except (SqlglotError, RecursionError, ValueError) as error:
         return _unknown(f"it cannot be parsed ({type(error).__name__})")
     if len(roots) != 1 or roots[0] is None:
@@ -90,6 +94,32 @@ def sql_effect(statement: str, dialect: str, tables: Collection[str] | None = No
         return _query(roots[0], statement, dialect, tables)
     except RecursionError:
         return _unknown("it is nested too deeply")
+
+
+class _Quiet(logging.Filter):
+    """Drops what sqlglot says of statements that it does not take apart: here they are `unknown`, and that is all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.here = threading.local()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not getattr(self.here, "on", False)
+
+
+_QUIET = _Quiet()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    logger = logging.getLogger("sqlglot")
+    if _QUIET not in logger.filters:
+        logger.addFilter(_QUIET)
+    _QUIET.here.on = True
+    try:
+        yield
+    finally:
+        _QUIET.here.on = False
 
 
 def _unknown(reason: str) -> Effect:

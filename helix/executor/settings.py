@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from helix.errors import OptionError
+from helix.executor.speculation.settings import SpeculationSettings, mode_of
 
 # What is asked at once of an engine that does not tell how much it runs.
 CALLS_AT_ONCE = 16
@@ -27,6 +28,9 @@ class RunSettings:
     `allow_hosts` are all hosts that tools may ask over HTTP (None: those that the workflow names), `allow_private`
     those that may lie at private, loopback and link-local addresses. `mcp_config` is the file that names the MCP
     servers (None: `mcp.json` beside the workflow), `trust_servers` are those of them whose hints on effects count.
+
+    `speculate` makes reads ready that will probably be asked for: `off`, `shadow` (counts what that would save) or
+    `on`; `patterns` is a file of mined patterns, or a `helix.mining.Miner`, `speculation` how it is bounded.
     """
 
     concurrency: int | None = None
@@ -48,6 +52,9 @@ class RunSettings:
     allow_private: Sequence[str] = ()
     mcp_config: str | os.PathLike[str] | None = None
     trust_servers: Sequence[str] = ()
+    speculate: str = "off"
+    patterns: str | os.PathLike[str] | object | None = None
+    speculation: SpeculationSettings | None = None
 
     def __post_init__(self) -> None:
         _at_least(1, concurrency=self.concurrency, attempts=self.attempts)
@@ -66,6 +73,8 @@ class RunSettings:
         for option in ("allow_hosts", "allow_private", "trust_servers"):
             if isinstance(getattr(self, option), str):
                 raise OptionError(f"{option} is a list, found one text")
+        if mode_of(self.speculate) == "off" and self.patterns is not None:
+            raise OptionError("patterns are for runs that speculate; add `speculate` `shadow` or `on`")
         if self.on_bad_row not in ("stop", "keep"):
             raise OptionError(f"on_bad_row is `stop` or `keep`, found `{self.on_bad_row}`")
 

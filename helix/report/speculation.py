@@ -10,11 +10,13 @@ def speculation_lines(figures: Mapping[str, Any]) -> Iterator[str]:
     """The lines for the end of a run. `figures` are those of `RunReport.speculation`."""
     shadow = figures["mode"] == "shadow"
     hits, hidden, limit = figures["hits"], figures["hidden_seconds"], figures["limit_seconds"]
+    in_shadow = figures["shadow_guesses"], figures["shadow_hits"], figures["shadow_hidden_seconds"]
     of_limit = f" of at most {limit:,.1f} s" if limit else ""
-    if shadow:
-        guesses = _count(figures["guesses"], "guess", "guesses")
-        yield f"speculation (shadow): {guesses}, {hits:,} right; {hidden:,.1f} s{of_limit} would have been hidden"
-    else:
+    if shadow or in_shadow[0]:
+        guesses = _count(in_shadow[0], "guess", "guesses")
+        seconds = f"{in_shadow[2]:,.1f} s{of_limit if shadow else ''} would have been hidden"
+        yield f"speculation (shadow): {guesses}, {in_shadow[1]:,} right; {seconds}"
+    if not shadow:
         late = f" ({figures['late_hits']:,} of them late)" if figures["late_hits"] else ""
         launched = _count(figures["launched"], "call", "calls")
         served = f"{hits:,} served{late}, {figures['wasted']:,} wasted ({figures['wasted_seconds']:,.1f} s of work)"

@@ -81,3 +81,8 @@ def test_dialect_is_mandatory_and_known() -> None:
 def test_nesting_without_end_is_unknown() -> None:
     assert sql_effect("SELECT " + "(" * 3000 + "1" + ")" * 3000, "sqlite").effects == "unknown"
     assert sql_effect("SELECT 1" + " + 1" * 20000, "sqlite").effects == "unknown"
+
+
+def test_nothing_is_said_of_what_cannot_be_taken_apart(caplog: pytest.LogCaptureFixture) -> None:
+    assert sql_effect("WITH x AS (VACUUM) SELECT 1", "sqlite").effects == "unknown"
+    assert caplog.text == ""

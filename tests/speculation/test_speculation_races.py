@@ -407,9 +407,9 @@ def test_the_shadow_starts_nothing_and_says_what_it_would_have_saved() -> None:
     bench.guesses = [("look", {"n": 1}, 0.9)]
     assert bench.run(bench.turn((LOOK, 1)))[1] == TAKES
     assert bench.guessed == []
-    assert bench.speculator.figures.hits == 1
-    assert bench.speculator.figures.hidden == pytest.approx(TAKES)
-    assert bench.speculator.figures.launched == 0
+    assert bench.speculator.figures.shadow_hits == 1
+    assert bench.speculator.figures.shadow_hidden == pytest.approx(TAKES)
+    assert bench.speculator.figures.launched == bench.speculator.figures.hits == 0
 
 
 def test_issue_runs_both_and_serves_none() -> None:

@@ -37,7 +37,7 @@ class Books:
 
     def made(self, guess: Guess, now: float) -> None:
         """A guess passed the gate."""
-        self.figures.guess(own_name(guess.tool.name))
+        self.figures.guess(own_name(guess.tool.name), shadow=guess.kind == "shadow")
         if self.log is not None:
             self.log.launched(guess, now)
 
@@ -50,7 +50,10 @@ class Books:
 
     def saved(self, guess: Guess, hidden: float, now: float, *, late: bool) -> None:
         """A real call has its result from a guess; in the shadow it would have had it."""
-        self.figures.hit(own_name(guess.tool.name), hidden, late=late)
+        if guess.kind == "shadow":
+            self.figures.shadow_hit(own_name(guess.tool.name), hidden)
+        else:
+            self.figures.hit(own_name(guess.tool.name), hidden, late=late)
         self.settle(guess, now, hidden)
 
     def compared(self, guess: Guess, equal: bool) -> None:

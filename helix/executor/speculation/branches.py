@@ -87,7 +87,9 @@ class Branches:
         if branch is None:
             return
         self._stop(branch)
-        state.branch_times(name).add(asyncio.get_running_loop().time() - branch.began)
+        lead = asyncio.get_running_loop().time() - branch.began
+        state.branch_times(name).add(lead)
+        self._speculator.branch_leads[branch.owner[0]] = lead
         for arm, guess in branch.guesses:
             self._speculator.figures.settled(guess.p_low, arm is taken)
             if arm is taken:
@@ -101,6 +103,7 @@ class Branches:
         branch = self._open.pop(place, None)
         if branch is not None:
             self._stop(branch)
+            self._speculator.branch_leads.pop(branch.owner[0], None)
             for _, guess in branch.guesses:
                 self._speculator.table.give_up(guess, branch.owner)
 

@@ -28,7 +28,7 @@ class Budgets:
             return "session"
         if self.in_flight >= settings.in_flight:
             return "in flight"
-        if self._groups.get(rate_group(tool), 0) >= settings.per_rate_group:
+        if tool.rate_group and self._groups.get(rate_group(tool), 0) >= settings.per_rate_group:
             return "rate group"
         if settings.fees is not None and self.fees + (tool.fee or 0.0) > settings.fees:
             return "money"

@@ -13,13 +13,13 @@ BINS = 10
 class Figures:
     """Counts of a run. Seconds are of the run's clock.
 
-    `decisions` of models were seen, `guesses` passed the gate, `launched` calls were made; in the shadow, `guesses` are
-    what would have been launched, and `hits`, `late_hits` and `hidden` what would have been saved. `hits` are calls
-    that had their result from a guess, `late_hits` those of them that had to wait for the rest of it, `compared` those
-    that were made all the same to compare; `wasted` launches served nothing, for `wasted_seconds` of work. `hidden` are
-    seconds that real calls did not wait, `limit` those that they could have been spared if each read had begun with
-    the decision that asked for it. `delayed` are seconds that real calls waited for a place. `by_bin` holds, for each
-    tenth of the lower bound, predictions, hits and the sum of the bounds.
+    `decisions` of models were seen, `guesses` passed the gate, `launched` calls were made for them. `hits` are real
+    calls that had their result from one, `late_hits` those of them that had to wait for the rest of it, `compared`
+    those that were made all the same to compare, and `differences` of these differed; `wasted` launches were for
+    nothing, for `wasted_seconds` of work. `shadow_guesses` were not made; `shadow_hits` of them would have been right and hidden
+    `shadow_hidden` seconds. `hidden` are seconds that real calls did not wait, `limit` those that they could have been
+    spared if each read had begun with the decision that asked for it. `delayed` are seconds that real calls waited for
+    a place. `by_bin` holds, for each tenth of the lower bound, predictions, hits and the sum of the bounds.
     """
 
     decisions: int = 0
@@ -30,6 +30,9 @@ class Figures:
     compared: int = 0
     differences: int = 0
     wasted: int = 0
+    shadow_guesses: int = 0
+    shadow_hits: int = 0
+    shadow_hidden: float = 0.0
     errors: int = 0
     cancelled: int = 0
     stale: int = 0
@@ -50,16 +53,23 @@ class Figures:
         """A guess was not made."""
         self.refused[reason] = self.refused.get(reason, 0) + 1
 
-    def guess(self, tool: str) -> None:
+    def guess(self, tool: str, *, shadow: bool) -> None:
         """A guess passed the gate."""
         self.guesses += 1
+        self.shadow_guesses += shadow
         self.by_tool.setdefault(tool, [0, 0])[0] += 1
 
     def hit(self, tool: str, hidden: float, *, late: bool) -> None:
-        """A call has its result from a guess, or would have had it."""
+        """A call has its result from a guess."""
         self.hits += 1
         self.late_hits += late
         self.hidden += hidden
+        self.by_tool.setdefault(tool, [0, 0])[1] += 1
+
+    def shadow_hit(self, tool: str, hidden: float) -> None:
+        """A call would have had its result from a guess that was not made."""
+        self.shadow_hits += 1
+        self.shadow_hidden += hidden
         self.by_tool.setdefault(tool, [0, 0])[1] += 1
 
     def settled(self, p_low: float, hit: bool) -> None:
@@ -69,14 +79,15 @@ class Figures:
         held[1] += hit
         held[2] += p_low
 
-    @property
-    def precision(self) -> float | None:
-        """The hits for each launch (in the shadow: for each guess); None without any."""
-        made = self.launched or self.guesses
-        return self.hits / made if made else None
+    def precision(self, mode: str) -> float | None:
+        """The share of launches (in the mode `shadow`: of guesses) that were right; None without any."""
+        if mode == "shadow":
+            return self.shadow_hits / self.shadow_guesses if self.shadow_guesses else None
+        return (self.launched - self.wasted) / self.launched if self.launched else None
 
     def to_json(self, mode: str) -> dict[str, Any]:
         """The figures as JSON values."""
+        precision = self.precision(mode)
         return {
             "mode": mode,
             "decisions": self.decisions,
@@ -95,7 +106,10 @@ class Figures:
             "hidden_seconds": round(self.hidden, 6),
             "limit_seconds": round(self.limit, 6),
             "delayed_seconds": round(self.delayed, 6),
-            "precision": None if self.precision is None else round(self.precision, 6),
+            "precision": None if precision is None else round(precision, 6),
+            "shadow_guesses": self.shadow_guesses,
+            "shadow_hits": self.shadow_hits,
+            "shadow_hidden_seconds": round(self.shadow_hidden, 6),
             "real_calls": self.real_calls,
             "real_reads": self.real_reads,
             "prefix_warmups": self.warmups,

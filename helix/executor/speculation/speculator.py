@@ -75,6 +75,8 @@ class Speculator:
         self._lane = self.table.lane = GuessLane(settings, self._budgets, lanes, run, self.table.ended)
         self._real = RealCalls(self.books, epochs, self.table, known=known, timeout=timeout, lead=self._lead)
         self._sessions: dict[str, Session] = {}
+        # By row: how long its last branch was open in which something could be guessed at.
+        self.branch_leads: dict[str, float] = {}
         self._least: dict[tuple[int, int, int, int], float] = {}
 
     @property
@@ -262,8 +264,10 @@ class Speculator:
         return found
 
     def _lead(self, call: ToolCall) -> float | None:
+        if call.turn is None:
+            return self.branch_leads.get(call.session)
         session = self._sessions.get(call.session)
-        return None if session is None or call.turn is None else session.lead
+        return None if session is None else session.lead
 
     def _arguments(self, tool: Tool, args: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]] | None:
         """Predicted arguments as the tool takes them, in order and by name; None where they do not fit."""

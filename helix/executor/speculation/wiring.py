@@ -1,0 +1,143 @@
+"""The speculation of a run, from its settings: patterns, state, lanes and engines put together."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from helix.effects import open_world_of_hints
+from helix.executor.engines.base import Capabilities, Engine
+from helix.executor.settings import RunSettings
+from helix.executor.speculation.branches import Branches
+from helix.executor.speculation.log import LaunchLog
+from helix.executor.speculation.predictor import Predictor
+from helix.executor.speculation.sessions import own_name
+from helix.executor.speculation.settings import SpeculationSettings, mode_of
+from helix.executor.speculation.speculator import Speculator
+from helix.executor.speculation.state import SpeculationState, file_of
+from helix.executor.speculation.warmup import PrefixWarmer
+from helix.executor.tool_calls import ToolCalls
+from helix.executor.tools.lanes import lane_of
+from helix.executor.tools.threads import charging
+from helix.services import Tool
+from helix.tool_schema import parameters_schema
+from helix.tool_targets import variables
+
+if TYPE_CHECKING:
+    from helix.executor.tools.opener import ToolOpener
+
+# A shorter value of the environment is found in too many texts to be a secret.
+_SHORTEST_SECRET = 4
+
+
+class Speculation:
+    """What a run speculates with. `folder` is where it keeps what it learns (None: nowhere), `slots` gives the places
+    of a lane, `timeout` the time limit of a tool's calls.
+    """
+
+    def __init__(
+        self,
+        settings: RunSettings,
+        tool_calls: ToolCalls,
+        opener: ToolOpener,
+        *,
+        engines: Iterable[tuple[Engine, Capabilities]],
+        slots: Callable[[str], int],
+        timeout: Callable[[Tool], float | None],
+        folder: Path | None,
+    ) -> None:
+        tools = opener.tools
+        self._opener = opener
+        self._tool_calls = tool_calls
+        # Tools whose effects are left to their server, as a trusted one says them; and back.
+        self._known: dict[Tool, Tool] = {}
+        self._plain: dict[Tool, Tool] = {}
+        own = settings.speculation or SpeculationSettings()
+        state = SpeculationState(None if folder is None else file_of(folder, settings.tenant))
+        hidden = _secrets(tools)
+        mode = mode_of(settings.speculate)
+        self.speculator = Speculator(
+            own,
+            mode,
+            state=state,
+            lanes=lambda tool: (lane_of(tool), slots(lane_of(tool))),
+            run=self._run,
+            predictor=patterns_of(settings.patterns, settings.tenant, tools),
+            history=_history,
+            tools=[self._as_known(tool) for tool in tools],
+            known=self._as_known,
+            timeout=timeout,
+            hidden_from=lambda text: any(value in text for value in hidden),
+            tenant=settings.tenant,
+            log=None if folder is None else LaunchLog(file_of(folder, settings.tenant).with_suffix(".log.jsonl")),
+            warm=self._warm,
+        )
+        self.branches = Branches(self.speculator)
+        self._warmer = PrefixWarmer({each[0].name: each for each in engines}, self.speculator.figures)
+        tool_calls.around = self.speculator
+        tool_calls.watchers.append(self.speculator)
+
+    def _as_known(self, tool: Tool) -> Tool:
+        if not tool.hinted:
+            return tool
+        found = self._known.get(tool)
+        if found is None:
+            open_world = tool.open_world or open_world_of_hints(self._opener.servers().annotations(tool))
+            found = replace(tool, effects=self._opener.effects(tool), open_world=open_world)
+            self._known[tool], self._plain[found] = found, tool
+        return found
+
+    async def _run(self, tool: Tool, args: list[Any]) -> str:
+        plain = self._plain.get(tool, tool)
+        with charging(plain.cost):
+            return await self._tool_calls.opened(plain)(args)
+
+    def _warm(self, session: str, engine: str, request: Any) -> None:
+        # In the shadow nothing is sent anywhere.
+        if self.speculator.mode == "on":
+            self._warmer(session, engine, request)
+
+    def figures(self) -> dict[str, Any]:
+        """What came of the guesses, as JSON values."""
+        found = self.speculator.figures.to_json(self.speculator.mode)
+        stages = {own_name(name): each.stage for name, each in sorted(self.speculator.state.stages.items())}
+        return {**found, "stages": stages}
+
+    async def close(self) -> str | None:
+        """Ends all guesses and keeps what was learned; gives what a person should know of that."""
+        self.branches.close()
+        await self._warmer.close()
+        await self.speculator.close()
+        return self.speculator.state.note
+
+
+def patterns_of(
+    patterns: str | os.PathLike[str] | object | None, tenant: str | None, tools: Iterable[Tool]
+) -> Predictor | None:
+    """The patterns of a file, or those that are given. Raises InputError for a file that holds none."""
+    if patterns is None:
+        return None
+    if not isinstance(patterns, str | os.PathLike):
+        return cast(Predictor, patterns)
+    from helix.mining import Miner
+    from helix.traces import schema_hash
+
+    schemas = {own_name(tool.name): schema_hash(parameters_schema(tool)) for tool in tools}
+    return Miner.load(patterns, tenant=tenant, schemas=schemas)
+
+
+def _history() -> Any:
+    from helix.mining import History
+
+    return History()
+
+
+def _secrets(tools: Iterable[Tool], environment: Mapping[str, str] | None = None) -> tuple[str, ...]:
+    """The values of the environment that tools of a plan use: no guess may carry one into an open world."""
+    held = os.environ if environment is None else environment
+    texts = [text for tool in tools for text in (tool.target, *tool.headers)]
+    values = {held.get(name, "").strip() for text in texts for name in variables(text)}
+    return tuple(sorted(value for value in values if len(value) >= _SHORTEST_SECRET))
