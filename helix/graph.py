@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from helix.logical import (
+    Agent,
     Body,
     Choose,
     Generate,
@@ -100,6 +101,9 @@ def longest_chain(part: LogicalPlan | Body) -> Chain:
 
 def _own(node: Node) -> Chain:
     match node:
+        case Agent(step=step, max_turns=turns):
+            # A turn waits for the calls of the one before, and the last one makes none.
+            return Chain(calls=2 * turns - 1, steps=(step,))
         case Generate(step=step) | Invoke(step=step):
             return Chain(calls=1, steps=(step,))
         case Map(body=body):

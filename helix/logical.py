@@ -200,9 +200,39 @@ class Generate(Value):
     lead: bool = False
 
     @property
+    def repeats(self) -> bool:
+        """Whether the model is taken to give equal replies to equal prompts."""
+        return self.model.temperature == 0 or self.model.seed is not None
+
+    @property
     def deterministic(self) -> bool:
         """Whether equal prompts may share one call (contract 4)."""
-        return self.model.temperature == 0 or self.model.seed is not None
+        return self.repeats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Agent(Generate):
+    """A model at work with tools: turn by turn it asks for calls of them, or answers. `returns` is the answer's type.
+
+    The prompt begins with `helix.agents.protocol`, for engines without tool calls of their own. There are at most
+    `max_turns` calls of the model. After `max_total_tokens` tokens of prompts and replies, or `max_time` seconds, the
+    next turn is the last; in the last one it may only answer, or with `at_limit` "fail" it is not made. `tool_calls`
+    says how calls are asked for: natively, by a schema, or as the engine can. With `trace` the value is a record of
+    the answer and the turns.
+    """
+
+    tools: tuple[Tool, ...]
+    max_turns: int = 8
+    max_total_tokens: int | None = None
+    max_time: float | None = None
+    at_limit: Literal["answer", "fail"] = "answer"
+    tool_calls: Literal["auto", "native", "schema"] = "auto"
+    trace: bool = False
+
+    @property
+    def deterministic(self) -> bool:
+        """Whether equal prompts may share one agent: no tool may act, nor give another result for equal arguments."""
+        return self.repeats and all(tool.deterministic and tool.is_settled for tool in self.tools)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -374,11 +404,12 @@ def body_nodes(body: Body) -> tuple[Node, ...]:
 
 def bodies(node: Node) -> tuple[tuple[str, Body], ...]:
     """The sub-plans that an operator holds, by the name of their part."""
-    match node:
-        case Map(body=body) | Repeat(body=body):
-            return (("body", body),)
-        case Choose(then=then, otherwise=otherwise):
-            return (("then", then), ("otherwise", otherwise))
+    kind = type(node)
+    # Asked of every operator by every rule, and most hold none.
+    if kind is Map or kind is Repeat:
+        return (("body", node.body),)  # type: ignore[attr-defined]
+    if kind is Choose:
+        return (("then", node.then), ("otherwise", node.otherwise))  # type: ignore[attr-defined]
     return ()
 
 

@@ -30,6 +30,7 @@ MAX_EXPANDED = 1_000_000
 MAX_NESTING = 150
 
 _OPERATORS: tuple[type[Node], ...] = (
+    logical.Agent,
     logical.Apply,
     logical.Choose,
     logical.Const,

@@ -23,7 +23,8 @@ class StepReport:
     `fetched` those whose outcome was known from before the run.
     `truncated_prompts` were cut to fit the model, `cut_replies` are texts that ended at `max_tokens`.
     `prefilled_tokens` had to be computed; `untold` are the replies that do not tell how much of their prompt was
-    cached.
+    cached. Of an agent `turns` are the replies of its model, `tool_calls` those that it asked for, of which
+    `tool_errors` gave no result, and `at_limit` the rows in which a limit made it answer or fail.
     """
 
     calls: int = 0
@@ -40,6 +41,10 @@ class StepReport:
     cached_tokens: int = 0
     prefilled_tokens: int = 0
     untold: int = 0
+    turns: int = 0
+    tool_calls: int = 0
+    tool_errors: int = 0
+    at_limit: int = 0
     seconds: float = 0.0
 
     def count_tokens(self, prompt: int | None, completion: int | None, cached: int | None) -> None:
@@ -65,6 +70,7 @@ class RunReport:
     beginnings of prompts were computed ahead of them, `warmup_tokens` of these were not in the cache. `plan_seconds`
     went into the schedule. `fatal` says that the engine refuses every call,
     `reader_gone` that nobody reads the output any more; `waiting` says what the run waits for just now, if anything.
+    `speculation` is what guesses at calls of tools have saved, as in docs/reference/report.md; None without any.
     """
 
     rows: int = 0
@@ -85,6 +91,7 @@ class RunReport:
     notes: list[str] = field(default_factory=list)
     errors: list[tuple[int, str, str, str]] = field(default_factory=list)
     tracebacks: dict[str, str] = field(default_factory=dict)
+    speculation: dict[str, Any] | None = None
 
     def total(self, name: str) -> int:
         """A figure of the steps summed up: `calls`, `merged`, `prompt_tokens`, ..."""

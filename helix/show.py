@@ -30,6 +30,7 @@ One operator a line; what a line reads stands below it, so a plan is read from t
   outside keeps its name, unless the operator says `with name=value`.
 - `grouped by` after the columns of a `Scan`: in that order rows are worked on; the result keeps the table's order.
   `known` is the text of a reply that is not asked for again.
+- What every agent is told of its tools and of how it replies is left out of its prompt; the tools stand above it.
 - Settings at their default, and the type text, are left out.
 
 The text depends on the plan alone: two processes print the same bytes.
@@ -41,11 +42,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
+from helix.agents import own_prompt
 from helix.canonical import to_json_text
 from helix.errors import cell_width
 from helix.labels import Labels, Piece, captured, escaped
 from helix.logical import (
     UNHASHED,
+    Agent,
     Apply,
     Body,
     Choose,
@@ -184,6 +187,10 @@ def _step(node: Node, labels: Labels, depth: int) -> Iterator[_Line]:
     name = _Part(labels.name(node) or "", "name")
     inside: Iterable[_Line] = ()
     match node:
+        case Agent(returns=returns, tools=tools):
+            parts = [operator, name, *_generate(node, labels), *_returns(returns)]
+            told = [_Line(depth + 1, tuple(_tool(tool))) for tool in tools]
+            inside = (*told, *_prompt(node, labels, depth + 1))
         case Generate(returns=returns):
             parts = [operator, name, *_generate(node, labels), *_returns(returns)]
             inside = _prompt(node, labels, depth + 1)
@@ -233,7 +240,7 @@ def _generate(node: Generate, labels: Labels) -> Iterator[_Part]:
     yield from _changed(model, ("name", "extra"))
     for name, json in model.extra:
         yield _setting(f"extra.{name}", json)
-    left_out = ("type", "rows", "step", "model", "prompt", "returns", "on_overflow")
+    left_out = ("type", "rows", "step", "model", "prompt", "returns", "on_overflow", "tools")
     yield from _changed(node, left_out)
     if node.on_overflow is not None:
         cut = node.on_overflow
@@ -245,12 +252,24 @@ def _invoke(node: Invoke, labels: Labels) -> Iterator[_Part]:
     tool = node.tool
     args = ", ".join(_given(param.name, value, labels) for param, value in zip(tool.params, node.args, strict=False))
     yield _Part(f"{tool.name}({args})")
+    yield from _source(tool)
+
+
+def _source(tool: Tool) -> Iterator[_Part]:
     yield _setting("from", f"{tool.origin}:{_word(tool.target)}")
     yield from _changed(tool, ("name", "origin", "target", "params", "returns"))
 
 
+def _tool(tool: Tool) -> Iterator[_Part]:
+    """A tool that an agent may call."""
+    yield _Part("tool", "quiet")
+    yield _Part(f"{tool.name}({', '.join(_column(param) for param in tool.params)})")
+    yield from _source(tool)
+    yield from _returns(tool.returns)
+
+
 def _prompt(node: Generate, labels: Labels, depth: int) -> Iterator[_Line]:
-    for part in node.prompt:
+    for part in own_prompt(node):
         role = _Part(part.role, "quiet")
         if part.role == "history":
             yield _Line(depth, (role, *_list(labels.text(value) for value in part.content)))
@@ -313,7 +332,7 @@ def _changed(record: Node | Model | Tool, left_out: tuple[str, ...]) -> Iterator
         value = getattr(record, each.name)
         if each.name in (*left_out, *UNHASHED) or value == each.default:
             continue
-        if each.name in ("timeout", "cost") and value is not None:
+        if each.name in ("timeout", "cost", "max_time") and value is not None:
             yield _setting(each.name, f"{value:g}s" if float(f"{value:g}") == value else f"{value!r}s")
         else:
             yield _setting(each.name, _value(value))

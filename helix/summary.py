@@ -9,11 +9,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from helix.agents import MOST_CALLS
 from helix.canonical import canonical_bytes
 from helix.expr import ListExpr
 from helix.graph import Chain, longest_chain
 from helix.logical import (
     UNHASHED,
+    Agent,
     Apply,
     Body,
     Choose,
@@ -96,6 +98,8 @@ def summarize(plan: LogicalPlan) -> Summary:
     for node in calling:
         if isinstance(node, Generate):
             models.setdefault(node.model.name, {}).setdefault(node.step)
+            for tool in node.tools if isinstance(node, Agent) else ():
+                tools.setdefault((tool.name, tool.effects), {}).setdefault(node.step)
         else:
             tools.setdefault((node.tool.name, node.tool.effects), {}).setdefault(node.step)
     return Summary(
@@ -154,6 +158,8 @@ def _plan_calls(plan: LogicalPlan) -> Calls:
 def _node_calls(node: Node) -> Calls:
     """The calls of an operator for one row."""
     match node:
+        case Agent(max_turns=turns):
+            return Calls(low=1, high=turns + (turns - 1) * MOST_CALLS)
         case Generate(sample=sample):
             return Calls(low=sample, high=sample)
         case Invoke():

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal as OneOf
 
-from helix.expr import Expr
+from helix.expr import Expr, ListExpr
 from helix.span import Span
 from helix.template import Template
 from helix.types import Type
@@ -125,6 +125,17 @@ class Llm(Node):
     options: tuple[Option, ...] = ()
     returns: Type | None = None
     parts: tuple[PromptPart, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agent(Llm):
+    """`agent main -> text { tools [orders, sales]  max_turns 8  system "..." user "..." }`.
+
+    `tools` holds names; `limits` are its settings inside the braces, in the order written.
+    """
+
+    tools: ListExpr
+    limits: tuple[Option, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
+from helix.effects import join
 from helix.logical import (
+    Agent,
     Apply,
     Choose,
     Const,
@@ -57,6 +59,9 @@ def traits(node: Node) -> Traits:
 
 def _found(node: Node) -> Traits:
     match node:
+        case Agent(tools=tools):
+            effects = join(*(tool.effects for tool in tools))
+            return Traits(deterministic=node.deterministic and node.cache, is_call=True, effects=effects)
         case Generate():
             return Traits(deterministic=node.deterministic and node.cache, is_call=True)
         case Invoke(tool=tool):
@@ -66,11 +71,10 @@ def _found(node: Node) -> Traits:
         case Sort():
             return Traits(row_local=False, preserves_order=False)
     inner = [traits(part) for _, body in bodies(node) for part in body_nodes(body)]
-    order: tuple[Effects, ...] = ("pure", "read", "idempotent_write", "write", "destructive", "unknown")
     return Traits(
         deterministic=all(part.deterministic for part in inner),
         is_call=any(part.is_call for part in inner),
-        effects=max((part.effects for part in inner), key=order.index, default="pure"),
+        effects=join(*(part.effects for part in inner)),
     )
 
 
@@ -80,10 +84,10 @@ def _settled(node: Invoke) -> bool:
     A SQL statement that a row or a model writes may do so: equal calls of one are found equal, or not, by the run.
     """
     tool = node.tool
-    if tool.origin != "sql" or tool.query is not None or tool.freshness is not None:
+    if tool.is_settled:
         return True
     statement = dict(zip((param.name for param in tool.params), node.args, strict=False)).get("query")
-    return isinstance(statement, Const) and not is_volatile(str(json.loads(statement.json)))
+    return tool.is_sqlite and isinstance(statement, Const) and not is_volatile(str(json.loads(statement.json)))
 
 
 def reads(node: Node) -> tuple[str, ...]:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
+from helix.agents import MOST_TURNS, value_type
 from helix.canonical import constant_text
 from helix.errors import OutputError, PlanError
 from helix.expr import Arg, Binary, Call, Expr, Name, Unary, children
 from helix.functions import FUNCTIONS
 from helix.logical import (
+    Agent,
     Apply,
     Body,
     Choose,
@@ -193,8 +195,10 @@ def _check(node: Node) -> None:
             _bound(node, template.expressions, args)
             if kind != TEXT:
                 raise _broken(node, f"a prompt is text, not {kind}")
+        case Agent():
+            _agent(node)
         case Generate():
-            _generate(node)
+            _generate(node, list_of(node.returns, node.sample))
         case Fetch():
             _fetch(node)
         case Invoke(tool=tool, args=args, type=kind):
@@ -221,7 +225,20 @@ def _check(node: Node) -> None:
             _carried(node, carried, captures, body)
 
 
-def _generate(node: Generate) -> None:
+def _agent(node: Agent) -> None:
+    if not node.tools:
+        raise _broken(node, "it has no tools")
+    _unique((tool.name for tool in node.tools), node, "tool")
+    if not 1 <= node.max_turns <= MOST_TURNS:
+        raise _broken(node, f"{node.max_turns} turns")
+    if node.sample != 1 or node.on_overflow is not None:
+        raise _broken(node, "an agent takes no samples, and its prompt is never cut")
+    if any(limit is not None and not limit > 0 for limit in (node.max_total_tokens, node.max_time)):
+        raise _broken(node, "a limit that leaves nothing")
+    _generate(node, value_type(node.returns, trace=node.trace))
+
+
+def _generate(node: Generate, given: Type) -> None:
     if not node.prompt:
         raise _broken(node, "the prompt is empty")
     for part in node.prompt:
@@ -230,7 +247,6 @@ def _generate(node: Generate) -> None:
             _fits(node, content.type, wanted, f"`{part.role}`")
     if node.sample < 1:
         raise _broken(node, f"{node.sample} samples")
-    given = list_of(node.returns, node.sample)
     if node.type != given and not (node.on_error == "null" and required(node.type) == required(given)):
         raise _broken(node, f"it is {node.type}, but gives {given}")
 

@@ -3,6 +3,7 @@
 It makes the same syntax tree as the parser makes of the text form.
 """
 
+from helix.dsl.agents import agent
 from helix.dsl.blocks import choose, map, repeat
 from helix.dsl.operators import (
     and_,
@@ -38,6 +39,7 @@ __all__ = [
     "Tool",
     "Value",
     "Workflow",
+    "agent",
     "and_",
     "assistant",
     "choose",

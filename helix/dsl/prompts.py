@@ -114,23 +114,39 @@ class Model:
         `temperature`, `max_tokens`, `sample`, `cache`, ...
         """
         trace = current("a call of a model")
-        hint = assigned_name() if name is None else checked_name(name, "a step")
-        given = {"system": system, "history": history, "user": user, "assistant": assistant}
-        parts = tuple(message.part(trace) for message in _messages(given, messages))
-        kind = None if returns is None else to_type(returns, "`returns`")
+        parts = self.prompt(trace, user, system=system, history=history, assistant=assistant, messages=messages)
+        llm = self.syntax(trace, parts, returns, options)
         sampled = options.get("sample", 1) != 1
         typed = None if returns is None or not is_structured(returns) else returns
         if typed is not None and sampled:
             typed = GenericAlias(list, (typed,))
-        llm = Llm(
+        return self.step(trace, llm, python=typed, when=when, name=name)
+
+    @staticmethod
+    def prompt(
+        trace: Trace, user: Any, *, system: Any, history: Any, assistant: Any, messages: Iterable[Any] | None
+    ) -> tuple[PromptPart, ...]:
+        """The messages of a step in the syntax tree."""
+        given = {"system": system, "history": history, "user": user, "assistant": assistant}
+        return tuple(message.part(trace) for message in _messages(given, messages))
+
+    def syntax(self, trace: Trace, parts: tuple[PromptPart, ...], returns: Any, options: dict[str, Any]) -> Llm:
+        """A step of this model in the syntax tree."""
+        kind = None if returns is None else to_type(returns, "`returns`")
+        return Llm(
             model=self._declared(trace),
             options=tuple(_option(trace, option, value) for option, value in options.items()),
             returns=kind,
             parts=parts,
             span=here(),
         )
+
+    @staticmethod
+    def step(trace: Trace, llm: Llm, *, python: Any, when: Any, name: str | None) -> Value:
+        """Makes the step; the value that stands for its result, objects of the type `python` in Python."""
+        hint = assigned_name() if name is None else checked_name(name, "a step")
         condition = None if when is None else trace.lift(when)
-        return trace.step(llm, hint=hint, explicit=name is not None, when=condition, python=typed)
+        return trace.step(llm, hint=hint, explicit=name is not None, when=condition, python=python)
 
     def _declared(self, trace: Trace) -> str | None:
         span = here()

@@ -91,7 +91,7 @@ class Tool:
             return self.__wrapped__(*args, **kwargs)
         hint = assigned_name()
         return trace.step(
-            _call(self._declared(trace), self._params, args, kwargs, trace), hint=hint, python=self._python
+            _call(self.declared(trace), self._params, args, kwargs, trace), hint=hint, python=self._python
         )
 
     __wrapped__: Callable[..., Any]
@@ -101,7 +101,9 @@ class Tool:
         """The function over JSON values, as a run calls it; None for a tool that is no Python function."""
         return self._function
 
-    def _declared(self, trace: Trace) -> str:
+    def declared(self, trace: Trace) -> str:
+        """The name that it has in a workflow, where it is declared at its first use."""
+
         def make(name: str) -> ToolDecl:
             if self._function is not None:
                 trace.callables[name] = self._function
@@ -141,9 +143,11 @@ class Function:
         trace = tracing()
         if trace is None or is_constant([*args, *kwargs.values()]):
             return self.__wrapped__(*args, **kwargs)
-        return Value(_call(self._declared(trace), self._params, args, kwargs, trace), trace)
+        return Value(_call(self.declared(trace), self._params, args, kwargs, trace), trace)
 
-    def _declared(self, trace: Trace) -> str:
+    def declared(self, trace: Trace) -> str:
+        """The name that it has in a workflow, where it is declared at its first use."""
+
         def make(name: str) -> FunctionDecl:
             trace.callables[name] = self._function
             return FunctionDecl(

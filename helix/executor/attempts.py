@@ -43,8 +43,11 @@ class EngineCaller:
         reask: int,
         returns: Type,
         coerce: bool,
+        pack: Callable[[Reply], str] = lambda reply: reply.text,
     ) -> None:
+        """`pack` makes the outcome's text of a reply."""
         self._engine = engine
+        self._pack = pack
         self._pause = pause
         self._outage = outage
         self._limits = limits
@@ -77,7 +80,7 @@ class EngineCaller:
             self._report.done += 1
             if self._returns == TEXT and reply.finish == "length":
                 self._report.cut_replies += 1
-            return Outcome(reply.text)
+            return Outcome(self._pack(reply))
 
     async def count_tokens(self, request: Request) -> int | None:
         """The length of a prompt in tokens; None where the engine cannot tell.

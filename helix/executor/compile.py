@@ -6,7 +6,9 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from helix.effects import HARMLESS
 from helix.evaluate import Callables, evaluator
+from helix.executor.foresee import Guesser, foreseen
 from helix.executor.frame import Dataflow
 from helix.executor.operators import Branch, Compute, Given, Keep, Loop, MapOver, Operator, SpreadRows, SubPlan
 from helix.executor.places import NOWHERE, Place, Places
@@ -14,6 +16,7 @@ from helix.executor.program import Level, Program, Segment
 from helix.executor.values import PENDING
 from helix.expr import Arg, Expr
 from helix.logical import (
+    Agent,
     Apply,
     Body,
     Choose,
@@ -49,9 +52,15 @@ MakeCall = Callable[[Node, int, Place, Mapping[str, int], list[Operator]], Opera
 
 
 class Compiler:
-    """Compiles one plan for one run. `make_call` builds the operators that ask an engine or a tool."""
+    """Compiles one plan for one run. `make_call` builds the operators that ask an engine or a tool.
 
-    def __init__(self, flow: Dataflow, callables: Callables, make_call: MakeCall) -> None:
+    `guesser`, where there is one, is told of branches and of the calls in them that could be made before.
+    """
+
+    def __init__(
+        self, flow: Dataflow, callables: Callables, make_call: MakeCall, guesser: Guesser | None = None
+    ) -> None:
+        self.guesser = guesser
         self._flow = flow
         self._callables = callables
         self._make_call = make_call
@@ -278,6 +287,19 @@ class _Builder:
                 slot = self.add(node, operator, waits)
                 if isinstance(node, Generate | Invoke | Map | Fetch):
                     self._steps.append((node.step, slot))
+                guesser = self._compiler.guesser
+                if guesser is not None and isinstance(node, Choose) and isinstance(operator, Branch):
+                    self._watch(node, operator, guesser)
+
+    def _watch(self, node: Choose, branch: Branch, guesser: Guesser) -> None:
+        """Lets somebody know of a branch, and of the calls in it whose inputs may be there before its condition."""
+        branch.name, branch.watch = node.id, guesser
+        slots = self.program.slots
+        control = self.control(node)
+        for operator, waits in foreseen(node, branch, slots[node.condition.id], guesser):
+            self.program.operators.append(operator)
+            self.program.waits.append(_unique((control, *waits)))
+            self.program.initial.append(PENDING)
 
     def _project(self, node: Project, outputs: dict[str, int], field: str) -> int:
         """The slot of an output of a relation, branch or loop: one for all that read it, under whatever type."""
@@ -375,7 +397,7 @@ def _effects(program: Program, nodes: Iterable[Node]) -> tuple[int, ...]:
     found: list[int] = []
     for node in nodes:
         holder = node.source if isinstance(node, Project) else node
-        if isinstance(holder, Invoke | Map | Choose | Repeat) and traits(holder).effects not in ("pure", "read"):
+        if isinstance(holder, Agent | Invoke | Map | Choose | Repeat) and traits(holder).effects not in HARMLESS:
             found.append(program.slots[node.id])
     return tuple(found)
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from helix.errors import OptionError
+from helix.executor.agent import AgentStep
+from helix.executor.agent_prompt import AgentPrompt
+from helix.executor.agent_turns import pack
 from helix.executor.attempts import EngineCaller, ToolCaller
 from helix.executor.batches import BatchCaller
 from helix.executor.calls import Dispatcher
-from helix.executor.engines.base import Capabilities, Engine, HintedEngine, WarmingEngine
+from helix.executor.engines.base import Capabilities, Engine, HintedEngine, ProbingEngine, WarmingEngine
 from helix.executor.engines.scripted import ScriptedEngine
 from helix.executor.frame import Dataflow
 from helix.executor.gates import Gate
@@ -19,22 +24,25 @@ from helix.executor.outage import Outage
 from helix.executor.places import Place, static_name
 from helix.executor.policies.base import EnginePlace
 from helix.executor.policies.choose import choose_policy
+from helix.executor.policies.ordered import OrderedQueue
 from helix.executor.policies.warmer import Warmer
 from helix.executor.prompts import Prompt
 from helix.executor.settings import RunSettings
 from helix.executor.steps import GenerateStep, InvokeStep, Shortener
 from helix.executor.store.keys import Asking
 from helix.executor.tool_calls import ToolCalls
-from helix.executor.tools import RunTool, Threads, open_tool
-from helix.logical import Fetch, Generate, Invoke, LogicalPlan, Node, Render, Tool, every_node
+from helix.executor.tools import RunTool
+from helix.executor.tools.access import ToolAccess
+from helix.executor.tools.lanes import TOOL_LANE, TOOLS_AT_ONCE, lane_of, lane_sizes
+from helix.executor.tools.opener import ToolOpener
+from helix.logical import Agent, Fetch, Generate, Invoke, LogicalPlan, Node, Render, Tool, every_node
 from helix.physical import PhysicalPlan
 from helix.prefixes import static_prefix
 from helix.results import RunReport, StepReport
+from helix.types import TEXT
 
 # The lanes of calls: each has workers of its own.
 ENGINE_LANE = ""
-TOOL_LANE = "tools"
-TOOLS_AT_ONCE = 8
 # Of the calls that an engine runs at once on a rank, as many again wait there, so that it never waits for us; in longer
 # lines the engine's own order takes the place of ours.
 AHEAD = 2
@@ -44,6 +52,7 @@ MOST_AT_ONCE = 128
 FIRST_GATE = 1024
 
 if TYPE_CHECKING:
+    from helix.executor.speculation.wiring import Speculation
     from helix.executor.store.known import KnownCalls
 
 OpenEngine = Callable[[str | None], Engine]
@@ -88,9 +97,11 @@ class Equipment:
         # By the engine's own name: two addresses that lead to one server share its pauses and its lane.
         self._pauses: dict[str, Pause] = {}
         self._outages: dict[str, Outage] = {}
-        self.tool_calls = ToolCalls()
+        self._guesses = settings.speculate != "off"
+        self.tool_calls = ToolCalls(self._limited if self._guesses else None)
+        self.speculation: Speculation | None = None
         self._gates: dict[tuple[str, str | None, str], Gate] = {}
-        self._threads = Threads()
+        self._opener = ToolOpener(callables, folder, _access(settings))
         self._policy = choose_policy(settings.policy)
         self._phases: dict[str, int] = {}
         # By node and row the place of a call, where the schedule orders a small table call by call.
@@ -109,19 +120,52 @@ class Equipment:
             if isinstance(node, Generate) and node.model.engine not in self._engines:
                 await self._open(node.model.engine)
             elif isinstance(node, Invoke):
-                self._open_tool(node.tool)
+                await self._open_tool(node.tool)
+            if isinstance(node, Agent):
+                for tool in node.tools:
+                    await self._open_tool(tool)
+                await self._choose_calling(node)
         for engine in self._engines.values():
             if isinstance(engine, ScriptedEngine):
                 engine.look_for(plan.steps)
         self._lay_lanes()
 
-    def _open_tool(self, tool: Tool) -> None:
+    def speculate(self) -> None:
+        """Sets up what guesses at calls of tools, where the run wants that. Raises InputError for bad patterns."""
+        if not self._guesses:
+            return
+        from helix.executor.speculation.wiring import Speculation
+
+        self.speculation = Speculation(
+            self._settings,
+            self.tool_calls,
+            self._opener,
+            engines=self.engines,
+            slots=self.dispatcher.slots,
+            timeout=lambda tool: tool.timeout or self._settings.call_timeout,
+            folder=None if self._known is None else self._known.settings.folder,
+        )
+
+    async def end_speculation(self) -> None:
+        """Ends all guesses, and books what they have saved; safe to call twice."""
+        found, self.speculation = self.speculation, None
+        if found is not None:
+            note = await found.close()
+            self._report.speculation = found.figures()
+            if note is not None:
+                self._report.notes.append(note)
+
+    async def _limited(self, tool: Tool, work: Awaitable[str]) -> str:
+        text: str = await self._limits.timed(work, tool.timeout or self._settings.call_timeout, "result")
+        return text
+
+    def _time_of(self, tool: Tool) -> float | None:
+        """How long a call of a tool may take with all that belongs to it; None where only what is made is timed."""
+        return None if self._guesses else tool.timeout or self._settings.call_timeout
+
+    async def _open_tool(self, tool: Tool) -> None:
         if tool not in self.tool_calls:
-            made = (
-                open_tool(tool, self._callables, self._folder, self._threads)
-                if self._stand_in is None
-                else self._stand_in(tool)
-            )
+            made = await self._opener.open(tool) if self._stand_in is None else self._stand_in(tool)
             self.tool_calls.add(tool, made)
 
     async def _open(self, address: str | None) -> None:
@@ -133,9 +177,22 @@ class Equipment:
         if id(engine) not in self._capabilities:
             self._capabilities[id(engine)] = await engine.open(concurrency=self._settings.calls_at_once)
 
+    async def _choose_calling(self, node: Agent) -> None:
+        """Finds out whether an engine has tool calls of its own, where an agent leaves that open."""
+        engine = self._engines[node.model.engine]
+        known = self._capabilities[id(engine)]
+        if node.tool_calls == "native" and known.tool_calls is False:
+            what = f"agent `{node.step}` asks for native tool calls, which {engine.name} has not"
+            raise OptionError(f"{what}; leave out `tool_calls native`")
+        if node.tool_calls == "auto" and known.tool_calls is None:
+            able = await cast(ProbingEngine, engine).calls_tools()
+            self._capabilities[id(engine)] = replace(known, tool_calls=able)
+
     def _lay_lanes(self) -> None:
         """Gives each engine its lane: how many calls at once, and in which order."""
         self._report.policy = self._policy.name
+        for lane, size in lane_sizes(self._opener.tools, self._settings.lanes or {}).items():
+            self.dispatcher.use(lane, size, OrderedQueue())
         slots = 0
         for engine in {engine.name: engine for engine in self._engines.values()}.values():
             capabilities = self._capabilities[id(engine)]
@@ -201,7 +258,7 @@ class Equipment:
     async def close(self) -> None:
         """Closes engines and tools; safe to call at any time."""
         self.tool_calls.close()
-        self._threads.close()
+        await self._opener.close()
         engines = {id(engine): engine for engine in self._engines.values()}
         self._engines = {}
         for engine in engines.values():
@@ -216,22 +273,13 @@ class Equipment:
         """The operator of a node that calls. `operators` are those of its program so far."""
         if isinstance(node, Invoke):
             return self._invoke(node, index, place, slots)
+        if isinstance(node, Agent):
+            return self._agent(node, index, place, slots)
         assert isinstance(node, Generate)
         engine = self._engines[node.model.engine]
         report = self._report.steps[static_name(node.step)]
         prompt = Prompt(node, slots, self._model)
-        caller = EngineCaller(
-            engine,
-            self._pauses[engine.name],
-            self._outages[engine.name],
-            self._limits,
-            report,
-            attempts=node.attempts or self._settings.attempts,
-            timeout=node.timeout or self._settings.call_timeout,
-            reask=node.reask,
-            returns=node.returns,
-            coerce=node.coerce,
-        )
+        caller = self._caller(node, engine, report, reask=node.reask, returns=node.returns, coerce=node.coerce)
         return GenerateStep(
             index,
             place,
@@ -251,6 +299,61 @@ class Equipment:
             asking=self.asking(node, prompt),
         )
 
+    def _caller(self, node: Generate, engine: Engine, report: StepReport, **reading: Any) -> EngineCaller:
+        """What makes the calls of a step; `reading` says how its replies are read."""
+        return EngineCaller(
+            engine,
+            self._pauses[engine.name],
+            self._outages[engine.name],
+            self._limits,
+            report,
+            attempts=node.attempts or self._settings.attempts,
+            timeout=node.timeout or self._settings.call_timeout,
+            **reading,
+        )
+
+    def _agent(self, node: Agent, index: int, place: Place, slots: Mapping[str, int]) -> Operator:
+        engine = self._engines[node.model.engine]
+        capabilities = self._capabilities[id(engine)]
+        report = self._report.steps[static_name(node.step)]
+        native = node.tool_calls == "native" or (node.tool_calls == "auto" and capabilities.tool_calls is True)
+        prompt = AgentPrompt(node, slots, self._model, native=native, functions=self._callables)
+        # What a reply asks for, or whether it is the answer, is the dialogue's to read; it tells the model of mistakes.
+        caller = self._caller(node, engine, report, reask=0, returns=TEXT, coerce=False, pack=pack)
+        tools = {tool: self._tool_asking(tool, node.step) for tool in node.tools}
+        return AgentStep(
+            index,
+            place,
+            node,
+            flow=self._flow,
+            dispatcher=self.dispatcher,
+            capabilities=capabilities,
+            engine=engine.name,
+            lane=self._lane(engine),
+            prompt=prompt,
+            caller=caller,
+            tool_calls=self.tool_calls,
+            limits=self._limits,
+            report=report,
+            lanes={tool: self._tool_lane(tool) for tool in node.tools},
+            timeouts={tool: self._time_of(tool) for tool in node.tools},
+            askings={tool: asking for tool, asking in tools.items() if asking is not None},
+            asking=self.asking(node, prompt),
+            gates=self._gates_of(node, engine) if node.lead else (),
+            phase=self._phases.get(node.id, 0),
+            block=self._block,
+        )
+
+    def _tool_asking(self, tool: Tool, step: str) -> Asking | None:
+        """What the calls of a tool ask that a step makes; None where the run keeps and knows nothing."""
+        if self._known is None:
+            return None
+        return self._known.tool(tool, step, self._callables, self._folder, self._settings)
+
+    @staticmethod
+    def _tool_lane(tool: Tool) -> str:
+        return lane_of(tool)
+
     def _gates_of(self, node: Generate, engine: Engine) -> tuple[Gate, ...]:
         """The gates of a step: one for each beginning that its prompts may share with other steps, and its own."""
         prefix = static_prefix(node)
@@ -262,14 +365,11 @@ class Equipment:
     def _invoke(self, node: Invoke, index: int, place: Place, slots: Mapping[str, int]) -> Operator:
         report = self._report.steps[static_name(node.step)]
         tool = node.tool
-        run, timeout = self.tool_calls.runner(tool), tool.timeout or self._settings.call_timeout
+        run, timeout = self.tool_calls.runner(tool), self._time_of(tool)
         many = getattr(self.tool_calls.opened(tool), "many", None)
         caller = ToolCaller(run, self._limits, report, timeout)
         if many is not None and tool.batch is not None and self._settings.merge:
             caller = BatchCaller(run, many, self._limits, report, timeout, size=tool.batch)
-        asking: Asking | None = None
-        if self._known is not None:
-            asking = self._known.tool(node, self._callables, self._folder, self._settings)
         return InvokeStep(
             index,
             place,
@@ -277,11 +377,22 @@ class Equipment:
             args=tuple(slots[arg.id] for arg in node.args),
             flow=self._flow,
             dispatcher=self.dispatcher,
-            lane=f"{TOOL_LANE} {tool.lane}" if tool.lane else TOOL_LANE,
+            lane=self._tool_lane(tool),
             caller=caller,
             report=report,
-            asking=asking,
+            tool_calls=self.tool_calls,
+            asking=self._tool_asking(tool, node.step),
         )
+
+
+def _access(settings: RunSettings) -> ToolAccess:
+    """What the tools of a run may reach."""
+    return ToolAccess(
+        hosts=None if settings.allow_hosts is None else tuple(settings.allow_hosts),
+        private=tuple(settings.allow_private),
+        servers=None if settings.mcp_config is None else Path(settings.mcp_config),
+        trusted=tuple(settings.trust_servers),
+    )
 
 
 def _shortener(node: Generate, slots: Mapping[str, int], operators: list[Operator]) -> Shortener | None:

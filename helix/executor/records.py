@@ -127,7 +127,7 @@ class Recorder:
         self.replies += 1
         if len(self.prompts) >= self._most or self._room < 0:
             return
-        messages = tuple((message.role, self._kept(message.content)) for message in request.messages)
+        messages = tuple((message.role, self._kept(message.shown)) for message in request.messages)
         self._room -= len(reply.text)
         self.prompts.append(
             SentPrompt(

@@ -8,7 +8,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from helix.canonical import canonical_text
 from helix.errors import ExecutionError
 from helix.executor.attempts import EngineCaller, ToolCaller
 from helix.executor.calls import Call, Dispatcher, Outcome
@@ -19,11 +18,11 @@ from helix.executor.operators import Operator
 from helix.executor.places import Place
 from helix.executor.prompts import Prompt
 from helix.executor.store.keys import Asked, Asking
+from helix.executor.tool_calls import ToolCalls, merge_key, of_step, spared
 from helix.executor.values import PENDING, Failure, Order
-from helix.logical import Generate, Invoke, Tool
+from helix.logical import Generate, Invoke
 from helix.replies import parse_reply
 from helix.results import StepReport
-from helix.sql_clock import is_volatile
 
 # No prompt has more tokens than bytes and a template's overhead: shorter ones need not be counted.
 _TEMPLATE_TOKENS = 64
@@ -155,7 +154,7 @@ class GenerateStep(Operator):
         if call.rank is not None:
             request = replace(request, rank=call.rank)
         limit = self._capabilities.max_context
-        if limit is not None and _bytes(request) + _TEMPLATE_TOKENS + (request.max_tokens or 0) > limit:
+        if limit is not None and may_be_longer(request, limit):
             fitted = await self._fitted(frame, request, limit)
             if isinstance(fitted, Failure):
                 return Outcome(None, fitted)
@@ -175,9 +174,7 @@ class GenerateStep(Operator):
             if shorter is not None:
                 self._report.truncated_prompts += 1
                 return shorter
-        wants = f" and {request.max_tokens} for the reply" if request.max_tokens else ""
-        message = f"the prompt needs {tokens} tokens{wants}, the model has {limit}"
-        return self.failure(frame, "prompt.too_long", message)
+        return self.failure(frame, "prompt.too_long", too_long(request, tokens, limit))
 
     def _value(self, outcome: Outcome, step: str, order: Order) -> Any:
         """The value of an outcome: each reader gets a fresh object."""
@@ -244,21 +241,26 @@ class Shortener:
         return prompt.request(prompt.messages(shadow.values), request.row, request.sample)
 
 
-def _bytes(request: Request) -> int:
-    return sum(len(message.content.encode("utf-8", "surrogatepass")) for message in request.messages)
+def may_be_longer(request: Request, limit: int) -> bool:
+    """Whether a prompt has to be counted: shorter ones fit a context of so many tokens anyway."""
+    return prompt_bytes(request) + _TEMPLATE_TOKENS + (request.max_tokens or 0) > limit
 
 
-def _statement_of(tool: Tool) -> int | None:
-    """Which argument of a tool is a SQL statement that only the row knows; None where there is none."""
-    if tool.origin != "sql" or tool.query is not None or tool.freshness is not None:
-        return None
-    return next((place for place, param in enumerate(tool.params) if param.name == "query"), None)
+def too_long(request: Request, tokens: int, limit: int) -> str:
+    """What is said of a prompt of so many tokens."""
+    wants = f" and {request.max_tokens} for the reply" if request.max_tokens else ""
+    return f"the prompt needs {tokens} tokens{wants}, the model has {limit}"
+
+
+def prompt_bytes(request: Request) -> int:
+    """The length of a prompt's messages in UTF-8."""
+    return sum(len(message.shown.encode("utf-8", "surrogatepass")) for message in request.messages)
 
 
 class InvokeStep(Operator):
     """Calls a tool; equal calls of a tool that only reads are made once."""
 
-    __slots__ = ("_args", "_asking", "_caller", "_dispatcher", "_flow", "_lane", "_node", "_report", "_statement")
+    __slots__ = ("_args", "_asking", "_caller", "_dispatcher", "_flow", "_lane", "_node", "_report", "_tool_calls")
 
     def __init__(
         self,
@@ -272,12 +274,13 @@ class InvokeStep(Operator):
         lane: str,
         caller: ToolCaller,
         report: StepReport,
+        tool_calls: ToolCalls,
         asking: Asking | None = None,
     ) -> None:
         super().__init__(index, place)
         self._asking = asking
         self._node = node
-        self._statement = _statement_of(node.tool)
+        self._tool_calls = tool_calls
         self._args = args
         self._flow = flow
         self._dispatcher = dispatcher
@@ -287,11 +290,7 @@ class InvokeStep(Operator):
 
     def start(self, frame: Frame, slot: int) -> Any:
         args = [frame.values[arg] for arg in self._args]
-        tool = self._node.tool
-        key = None
-        if tool.deterministic and not self._asks_anew(args):
-            parts = canonical_text([tool.origin, tool.target, tool.name, tool.query, args])
-            key = parts.encode("utf-8", "surrogatepass")
+        key = merge_key(self._node.tool, args)
         step, order = self.place.name(frame.items), self.place.order(frame.items)
         asked: Asked | None = None
         if self._asking is not None:
@@ -305,24 +304,22 @@ class InvokeStep(Operator):
             key=key,
             lane=self._lane,
             make=lambda call: self._caller.make(args, call),
-            settle=lambda outcome: self._flow.settle(frame, slot, self._value(outcome, step, order)),
+            settle=lambda outcome: self._flow.settle(frame, slot, self._value(outcome, args, frame.row, step, order)),
             wanted=lambda: not frame.scope.closed,
             row=frame.row,
             asked=asked,
         )
         outcome = self._dispatcher.submit(call)
         if outcome is not None:
-            return self._value(outcome, step, order)
+            return self._value(outcome, args, frame.row, step, order)
         self._caller.expect(args, call)
         return PENDING
 
-    def _asks_anew(self, args: list[Any]) -> bool:
-        """Whether the statement of a row asks for the time or for chance: then equal calls share nothing."""
-        return self._statement is not None and is_volatile(str(args[self._statement]))
-
-    def _value(self, outcome: Outcome, step: str, order: Order) -> Any:
+    def _value(self, outcome: Outcome, args: list[Any], row: int, step: str, order: Order) -> Any:
         self._report.merged += outcome.merged
         self._report.fetched += outcome.fetched
+        if self._tool_calls.watchers and (outcome.merged or outcome.fetched):
+            self._tool_calls.returned(of_step(self._node.tool, args, row, step), spared(outcome))
         if outcome.failure is not None:
             if not outcome.failure.cut_short:
                 self._report.failed += 1

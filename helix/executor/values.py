@@ -15,10 +15,10 @@ class Failure:
 
     `order` places the failing step in the plan, loops and list items included: of several failures of a row the first
     in this order is the row's error, whatever the timing. `passing` says that the end of the run was the cause: a run
-    that is resumed makes the call again.
+    that is resumed makes the call again. `own` says that a limit of the step itself was reached, not one of the run.
     """
 
-    __slots__ = ("attempts", "kind", "message", "order", "passing", "raw", "step", "traceback")
+    __slots__ = ("attempts", "kind", "message", "order", "own", "passing", "raw", "step", "traceback")
 
     def __init__(
         self,
@@ -31,8 +31,10 @@ class Failure:
         raw: str | None = None,
         traceback: str = "",
         passing: bool = False,
+        own: bool = False,
     ) -> None:
         self.passing = passing
+        self.own = own
         self.kind = kind
         self.message = message
         self.step = step
@@ -51,22 +53,33 @@ class Failure:
             attempts=self.attempts,
             raw=self.raw,
             traceback=self.traceback,
+            own=self.own,
         )
 
     @property
     def cut_short(self) -> bool:
         """Whether the step did not fail but was not begun or not ended, since the run stopped before."""
-        return self.kind in CUT_SHORT
+        return self.kind in CUT_SHORT and not self.own
 
     def parts(self) -> list[Any]:
         """The failure as JSON, for `of_parts`."""
-        return [self.kind, self.message, self.step, list(self.order), self.attempts, self.raw, self.traceback]
+        own = [True] if self.own else []
+        return [self.kind, self.message, self.step, list(self.order), self.attempts, self.raw, self.traceback, *own]
 
     @classmethod
     def of_parts(cls, parts: list[Any]) -> Failure:
         """The failure that `parts` described."""
-        kind, message, step, order, attempts, raw, traceback = parts
-        return cls(kind, message, step=step, order=tuple(order), attempts=attempts, raw=raw, traceback=traceback)
+        kind, message, step, order, attempts, raw, traceback, *own = parts
+        return cls(
+            kind,
+            message,
+            step=step,
+            order=tuple(order),
+            attempts=attempts,
+            raw=raw,
+            traceback=traceback,
+            own=bool(own),
+        )
 
     def __repr__(self) -> str:
         return f"Failure({self.kind!r}, {self.message!r}, step={self.step!r})"

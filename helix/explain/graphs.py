@@ -11,8 +11,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from helix.agents import shown_names
 from helix.labels import Labels, captured
 from helix.logical import (
+    Agent,
     Apply,
     Body,
     Choose,
@@ -181,6 +183,8 @@ class _Drawer:
         if isinstance(node, Generate):
             about = node.model.name or ""
             about += f" x {node.sample}" if node.sample > 1 else ""
+            if isinstance(node, Agent):
+                about += f" with {', '.join(shown_names(node.tools))}, up to {node.max_turns} turns"
         elif isinstance(node, Invoke):
             kind, about = "tool", node.tool.name
         else:

@@ -12,18 +12,18 @@ from helix.grammar.declare import MODEL_OPTIONS, STEP_OPTIONS, model_of, option_
 from helix.grammar.scope import Context, Scope, constant
 from helix.logical import Generate, Invoke, PromptPart, Render, Truncate, Value, list_of
 from helix.schema import NO_DEFAULT, Column, is_required
-from helix.syntax import HistoryPart, Llm, MessagePart, Option
+from helix.syntax import Agent, HistoryPart, Llm, MessagePart, Option
 from helix.syntax import PromptPart as PromptSyntax
 from helix.types import JSON, TEXT, ListOf, Record, Table, fits, optional, required
 
 
 def bind_llm(context: Context, scope: Scope, llm: Llm, label: str) -> Value:
     """A call of a language model; `label` is the whole name of the step."""
-    declared = _model_options(context, llm)
+    declared = model_options(context, llm)
     known = (*STEP_OPTIONS, "on_overflow")
     model_values = option_values(context, scope, declared, MODEL_OPTIONS, MODEL_OPTIONS)
     values = model_values | option_values(context, scope, llm.options, STEP_OPTIONS, known)
-    prompt = tuple(_prompt_part(context, scope, part) for part in llm.parts)
+    prompt = tuple(prompt_part(context, scope, part) for part in llm.parts)
     if not prompt:
         context.error(BindError(f"`{label}` has no message", llm.span, 'write `user "..."`'))
     returns = llm.returns or TEXT
@@ -53,7 +53,8 @@ def bind_llm(context: Context, scope: Scope, llm: Llm, label: str) -> Value:
     return made
 
 
-def _model_options(context: Context, llm: Llm) -> tuple[Option, ...]:
+def model_options(context: Context, llm: Llm) -> tuple[Option, ...]:
+    """The options of the model that a step names, or of the only one."""
     if llm.model is not None:
         if llm.model not in context.models:
             help = name_help(llm.model, context.models, "models")
@@ -64,13 +65,15 @@ def _model_options(context: Context, llm: Llm) -> tuple[Option, ...]:
     if len(context.models) > 1:
         models = ", ".join(context.models)
         message = f"which model? the workflow declares {models}"
-        context.error(BindError(message, llm.span, f"write `llm {next(iter(context.models))} {{ ... }}`"))
+        word = "agent" if isinstance(llm, Agent) else "llm"
+        context.error(BindError(message, llm.span, f"write `{word} {next(iter(context.models))} {{ ... }}`"))
         return ()
     context.used.update(context.models)
     return next(iter(context.models.values()), ())
 
 
-def _prompt_part(context: Context, scope: Scope, part: PromptSyntax) -> PromptPart:
+def prompt_part(context: Context, scope: Scope, part: PromptSyntax) -> PromptPart:
+    """One message of a prompt, or the messages of a list."""
     if isinstance(part, MessagePart):
         return PromptPart(role=part.role, content=(bind_template(context, scope, part.content),))
     if isinstance(part, HistoryPart):

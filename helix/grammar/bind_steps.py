@@ -9,6 +9,7 @@ from typing import Any
 from helix.canonical import canonical_text
 from helix.errors import BindError, TypeMismatch
 from helix.expr import Call, Expr, RecordExpr
+from helix.grammar.bind_agents import bind_agent
 from helix.grammar.bind_calls import bind_llm, bind_tool, call_arguments
 from helix.grammar.bind_expr import bind_expr, constant_value
 from helix.grammar.declare import columns, declare
@@ -33,6 +34,7 @@ from helix.logical import (
     Value,
 )
 from helix.syntax import (
+    Agent,
     For,
     If,
     Keep,
@@ -94,6 +96,8 @@ def bind_step(context: Context, scope: Scope, step: Step) -> None:
 def _step_value(context: Context, scope: Scope, step: Step) -> Value:
     label = scope.prefix + step.name
     match step.value:
+        case Agent() as agent:
+            return bind_agent(context, scope, agent, label)
         case Llm() as llm:
             return bind_llm(context, scope, llm, label)
         case For() as loop:

@@ -8,10 +8,11 @@ from lark import Token, Tree
 from lark.visitors import v_args
 
 from helix.errors import ParseError, SourceError
-from helix.expr import Expr, Field, Name
+from helix.expr import Expr, Field, ListExpr, Name
 from helix.grammar.build_values import Children, Values
 from helix.span import Source
 from helix.syntax import (
+    Agent,
     For,
     FunctionDecl,
     GroupBy,
@@ -146,6 +147,28 @@ class _Transformer(Values):
             else:
                 parts.append(child)
         return Llm(model=model, options=options, returns=returns, parts=tuple(parts), span=self._span(meta))
+
+    def agent(self, meta: Any, children: Children) -> Agent:
+        tools = [child for child in children if isinstance(child, ListExpr)]
+        limits = tuple(child for child in children if isinstance(child, Option))
+        llm = self.llm(meta, [child for child in children if not isinstance(child, ListExpr | Option)])
+        if len(tools) > 1:
+            self._errors.append(ParseError("an agent has one list of `tools`", tools[1].span))
+        return Agent(
+            model=llm.model,
+            options=llm.options,
+            returns=llm.returns,
+            parts=llm.parts,
+            tools=tools[0] if tools else ListExpr(items=()),
+            limits=limits,
+            span=self._span(meta),
+        )
+
+    def agent_tools(self, meta: Any, children: Children) -> ListExpr:
+        return ListExpr(items=tuple(children), span=self._span(meta))
+
+    def agent_limit(self, meta: Any, children: Children) -> Option:
+        return Option(name=str(children[0]), value=children[1], span=self._span(meta))
 
     def message(self, meta: Any, children: Children) -> MessagePart:
         return MessagePart(role=str(children[0]), content=self._template(children[1]), span=self._span(meta))  # type: ignore[arg-type]

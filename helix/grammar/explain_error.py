@@ -28,12 +28,13 @@ _WORDS = {
     "NUMBER": "a number", "_NL": "a line break", "$END": "the end of the file", "OPTIONAL": "`?`",
     "ROLE": "a message", "_HISTORY": "a message", "_UNORDERED": "a message", "DURATION": "a duration",
     "DIRECTION": "`asc` or `desc`", "__ANON_0": "`->`", "DOT": "`.`", "MINUS": "`-`", "_LLM": "a value",
-    "_FOR": "a value",
+    "_FOR": "a value", "_AGENT": "a value",
 }  # fmt: skip
 _STATEMENT_WORDS = (
     "let", "model", "tool", "function", "use", "repeat", "keep", "spread", "group", "sort", "limit", "output", "if",
     "for", "workflow", "else", "yield",
 )  # fmt: skip
+_OF_AGENTS = frozenset({"_TOOLS", "SETTING"})
 _CLOSING = {"}": "{", ")": "(", "]": "["}
 _LONGEST = 40
 
@@ -101,7 +102,8 @@ def _accepted(error: UnexpectedInput) -> frozenset[str]:
 
 def _expected(accepted: frozenset[str]) -> str:
     words: list[str] = []
-    rest = set(accepted)
+    # Where a message of an agent may end, these would follow; so would they, to the parser, elsewhere.
+    rest = set(accepted) - _OF_AGENTS
     if len(rest & _STATEMENTS) > 3:
         words.append("a statement")
         rest -= _STATEMENTS | {"NAME", "_NL", "COMMA", "$END"}

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from helix.expr import Expr, Field, Literal, Name
+from helix.expr import Expr, Field, ListExpr, Literal, Name
 from helix.grammar.comments import merge
-from helix.grammar.layout import Layout
+from helix.grammar.layout import WIDTH, Layout
 from helix.grammar.texts import template_token
 from helix.syntax import (
+    Agent,
     For,
     FunctionDecl,
     GroupBy,
@@ -113,9 +114,18 @@ class _Printer(Layout):
     # --- declarations ---
 
     def _params(
-        self, depth: int, head: str, params: Sequence[Param], tail: str, at: int | None, bracket: int | None
+        self,
+        depth: int,
+        head: str,
+        params: Sequence[Param],
+        tail: str,
+        at: int | None,
+        bracket: int | None,
+        traits: Sequence[str] = (),
     ) -> None:
-        """A head with its inputs in brackets; the tail goes on a line of its own where it would be too long."""
+        """A head with its inputs in brackets; the tail goes on a line of its own where it would be too long, and the
+        traits after it on as many as they need.
+        """
         line = f"{head}({', '.join(_param(param) for param in params)})"
         if params and (not self.fits(depth, line) or self.commented_inside(bracket)):
             self.add(depth, f"{head}(", at, opens=True)
@@ -125,21 +135,24 @@ class _Printer(Layout):
                     self.add(depth + 1, prefix, place)
                 else:
                     self.value(depth + 1, f"{prefix} = ", param.default, at=place)
-            self.add(depth, f"){tail}", self.closing(bracket), closes=True)
-        elif self.fits(depth, line + tail) or " from " not in tail:
-            self.add(depth, line + tail, at)
+            self.add(depth, _with_traits(f"){tail}", traits, depth), self.closing(bracket), closes=True)
+            return
+        whole = " ".join((line + tail, ", ".join(traits))) if traits else line + tail
+        if self.fits(depth, whole) or " from " not in tail:
+            self.add(depth, whole, at)
         else:
             returns, _, origin = tail.partition(" from ")
-            self.add(depth, f"{line}{returns}\n{'  ' * (depth + 1)}from {origin}", at)
+            origin = _with_traits(f"from {origin}", traits, depth + 1)
+            self.add(depth, f"{line}{returns}\n{'  ' * (depth + 1)}{origin}", at)
 
     def _callable(self, depth: int, declared: ToolDecl | FunctionDecl, at: int | None) -> None:
         is_tool = isinstance(declared, ToolDecl)
         origin = declared.origin if isinstance(declared, ToolDecl) else "python"
         tail = f" -> {declared.returns} from {origin} {quote(declared.target)}"
-        if isinstance(declared, ToolDecl) and declared.traits:
-            tail += " " + ", ".join(f"{trait.name} {_setting(trait.value)}" for trait in declared.traits)
+        given = declared.traits if isinstance(declared, ToolDecl) else ()
+        traits = [f"{trait.name} {_setting(trait.value)}" for trait in given]
         head = f"{'tool' if is_tool else 'function'} {declared.name}"
-        self._params(depth, head, declared.params, tail, at, self.bracket_after(at))
+        self._params(depth, head, declared.params, tail, at, self.bracket_after(at), traits)
 
     def _options(self, depth: int, options: Sequence[Option]) -> None:
         for option in options:
@@ -171,7 +184,8 @@ class _Printer(Layout):
                     self.value(depth, prefix, value, suffix, at=at)
 
     def _llm(self, depth: int, prefix: str, llm: Llm, suffix: str, at: int | None) -> None:
-        head = prefix + ("llm" if llm.model is None else f"llm {llm.model}")
+        word = "agent" if isinstance(llm, Agent) else "llm"
+        head = prefix + (word if llm.model is None else f"{word} {llm.model}")
         options = ", ".join(f"{option.name}: {_setting(option.value)}" for option in llm.options)
         options = f"({options})" if llm.options else ""
         settings = self.bracket_around(llm.options[0].span) if llm.options else None
@@ -179,7 +193,7 @@ class _Printer(Layout):
         broken = self.commented_inside(settings) or (bool(llm.options) and not self.fits(depth, f"{head}{options} {{"))
         places = self.type_places(llm.returns, self.start(llm.span))
         commented = self.commented_inside(messages) or (bool(places) and self.commented(places[0], places[-1]))
-        if len(llm.parts) == 1 and not broken and not commented:
+        if len(llm.parts) == 1 and not broken and not commented and not isinstance(llm, Agent):
             (part,) = llm.parts
             returns = "" if llm.returns is None else f" -> {llm.returns}"
             if isinstance(part, MessagePart):
@@ -195,10 +209,24 @@ class _Printer(Layout):
             self.add(depth, f"{head}{options} {{", at, opens=True, closes=broken)
         else:
             self.kind(depth, f"{head}{options} -> ", llm.returns, " {", at=at, places=places, closes=broken)
-        for part in llm.parts:
-            self._part(depth + 1, part)
+        if isinstance(llm, Agent):
+            self._agent_parts(depth + 1, llm)
+        else:
+            for part in llm.parts:
+                self._part(depth + 1, part)
         end = self.end(llm.span)
         self.add(depth, "}" + suffix, None if end is None else end - 1, closes=True)
+
+    def _agent_parts(self, depth: int, agent: Agent) -> None:
+        """The tools, limits and messages of an agent, as they stand in the source; without one in this order."""
+        entries: list[ListExpr | Option | PromptPart] = [agent.tools, *agent.limits, *agent.parts]
+        for entry in sorted(entries, key=lambda each: self.start(each.span) or 0):
+            if isinstance(entry, ListExpr):
+                self.value(depth, "tools ", entry, at=self.start(entry.span))
+            elif isinstance(entry, Option):
+                self.add(depth, f"{entry.name} {_setting(entry.value)}", self.start(entry.span))
+            else:
+                self._part(depth, entry)
 
     def _part(self, depth: int, part: PromptPart) -> None:
         at = self.start(part.span)
@@ -245,6 +273,19 @@ def _is_apart(previous: Statement | None, statement: Statement) -> bool:
     if previous is None or isinstance(previous, ModelDecl) or isinstance(statement, ModelDecl):
         return True
     return isinstance(previous, _DECLARATIONS) and not isinstance(statement, _DECLARATIONS)
+
+
+def _with_traits(text: str, traits: Sequence[str], depth: int) -> str:
+    """A declaration's last line with its traits, broken after commas where it would be too long."""
+    lines, line = [], text
+    for place, trait in enumerate(traits):
+        joined = f"{line}{', ' if place else ' '}{trait}"
+        if place and 2 * depth + len(joined) > WIDTH:
+            lines.append(f"{line},")
+            line = f"  {trait}"
+        else:
+            line = joined
+    return f"\n{'  ' * depth}".join((*lines, line))
 
 
 def _param(param: Param) -> str:

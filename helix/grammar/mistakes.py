@@ -67,6 +67,15 @@ _SIGNS: dict[str, tuple[str, str | None]] = {
     "`": ("a text is written in double quotes", None),
 }
 _PARTS = ("system", "user", "assistant", "history", "unordered")
+# What else stands in an agent, and how its value is written.
+_SETTINGS = {
+    "max_turns": "8",
+    "max_total_tokens": "20000",
+    "max_time": "2m",
+    "at_limit": "fail",
+    "tool_calls": "schema",
+    "trace": "on",
+}
 _LOOK_ALIKES = {
     "\u201c": '"', "\u201d": '"', "\u201e": '"', "\u00ab": '"', "\u00bb": '"', "\u2018": '"', "\u2019": '"',
     "\uff02": '"', "\uff08": "(", "\uff09": ")", "\uff0c": ",", "\uff1a": ":", "\uff1d": "=", "\uff5b": "{",
@@ -182,8 +191,6 @@ def _expression(mistake: Mistake) -> Meant | None:
 def _statement(mistake: Mistake) -> Meant | None:
     found, accepted, before = mistake.found, mistake.accepted, mistake.line_before
     word = mistake.statement
-    if re.search(r"=\s*agent(\s+\w+)?\s*$", before) or (found == "agent" and re.search(r"=\s*$", before)):
-        return "agent steps are not part of this version", "call tools in steps of their own", None
     if accepted == {"EQUAL"} and word in _FOREIGN and found != "\n":
         return f"`{word}` is not a word of the language", _FOREIGN[word], None
     if "EQUAL" in accepted and word in ("for", "llm"):
@@ -219,6 +226,14 @@ def _entries(mistake: Mistake) -> Meant | None:
     found, accepted, before = mistake.found, mistake.accepted, mistake.line_before
     if "TEMPLATE" in accepted and found.isidentifier():
         return f"expected a text in quotes, found `{found[:40]}`", f'write `"{{{{ {found[:40]} }}}}"`', None
+    if accepted & {"SETTING", "_TOOLS"} and "ROLE" in accepted and re.match(r"\s*:?\s*[\w\[]", mistake.after):
+        if found == "tools":
+            return "`tools` is a list of names", "write `tools [name, ...]`", None
+        if found in _SETTINGS:
+            return f"`{found}` is followed by its value", f"write `{found} {_SETTINGS[found]}`", None
+        if found.isidentifier():
+            known = name_help(found, ("tools", *_SETTINGS, *_PARTS), "entries")
+            return f"`{found[:40]}` is nothing that stands in an agent", known, None
     if "ROLE" in accepted and found.isidentifier() and re.match(r'\s*:?\s*"', mistake.after):
         return f"`{found[:40]}` is not a kind of message", name_help(found, _PARTS, "messages"), None
     if "ROLE" in accepted and found == '"':

@@ -26,6 +26,7 @@ from helix.optimizer.tree.refs import CallSite, Resolution
 from helix.optimizer.tree.resolve import resolve_plan
 from helix.optimizer.tree.shape import Tree, bits
 from helix.optimizer.tree.trie import Paths
+from helix.optimizer.turns import TURNS, add_turns, agents, costless_tools, tool_seconds, turns
 
 Row = Mapping[str, Any]
 # Rows whose statistics stand for the table's where none are given.
@@ -187,12 +188,21 @@ def _cost(
 ) -> Cost:
     sites = [site for site in found.calls if isinstance(site.node, Generate)]
     outputs = [lengths[site.index] for site in sites]
+    fresh, asked = add_turns(
+        found, tally.paths, outputs,
+        calls=tally.calls, prompts=tally.prompts, made_by_place=tally.made_by_place, merged=tally.merged,
+    )  # fmt: skip
+    tally.p_min += fresh
     steps = _steps(sites, tally, outputs)
     prompt = sum(step.prompt_tokens for step in steps)
     output = sum(step.output_tokens for step in steps)
     p_min = min(tally.p_min, prompt)
     cached = max(0.0, prompt - p_min)
     work = _work(found, tree, tally, outputs, settings)
+    for agent in agents(found).values():
+        for tool in agent.tools:
+            lane, share = tool.lane or tool.name, asked.get(agent.step, 0.0) / len(agent.tools)
+            work.tools[lane] = work.tools.get(lane, 0.0) + (tool.cost or 0.0) * share
     bounds = work.bounds(settings.engine, settings.slots, estimated=True)
     money = None
     if settings.prices is not None:
@@ -203,7 +213,7 @@ def _cost(
         rows=tally.rows,
         calls=sum(step.calls for step in steps),
         merged=sum(step.merged for step in steps),
-        tool_calls=sum(tally.tool_calls),
+        tool_calls=sum(tally.tool_calls) + sum(asked.values()),
         prompt_tokens=prompt,
         output_tokens=output,
         p_min=p_min,
@@ -214,17 +224,20 @@ def _cost(
         currency=settings.prices.currency if settings.prices is not None else "",
         bounds=bounds,
         steps=steps,
-        tools=_tools(found, tally),
+        tools=_tools(found, tally, asked),
         tokenizer=tokenizer.name,
         engine=settings.engine.name,
-        exact=tokenizer.exact and tally.exact,
+        exact=tokenizer.exact and tally.exact and not asked,
         notes=_notes(found, tally, outputs, tokenizer, settings),
     )
 
 
-def _tools(found: Resolution, tally: Tally) -> tuple[ToolCost, ...]:
-    """The calls of tools by step."""
+def _tools(found: Resolution, tally: Tally, asked: Mapping[str, float]) -> tuple[ToolCost, ...]:
+    """The calls of tools by step; `asked` are those of agents."""
     made: dict[str, ToolCost] = {}
+    for agent in agents(found).values():
+        spent = tool_seconds(agent) / (turns(agent) - 1.0) * asked[agent.step] if agent.step in asked else 0.0
+        made[agent.step] = ToolCost(step=agent.step, calls=asked.get(agent.step, 0.0), seconds=spent)
     sites = [site for site in found.calls if isinstance(site.node, Invoke)]
     for site, calls in zip(sites, tally.tool_calls, strict=True):
         assert isinstance(site.node, Invoke)
@@ -279,7 +292,8 @@ def _work(found: Resolution, tree: Tree, tally: Tally, outputs: list[Length], se
         own = min(prompt, private[op] / calls) if calls else 0.0
         work.call(prompt, own, outputs[op].mean, calls)
         if calls:
-            alone[site.index] = engine.prefill(own, prompt - own) + engine.decode(prompt, outputs[op].mean)
+            once = engine.prefill(own, prompt - own) + engine.decode(prompt, outputs[op].mean)
+            alone[site.index] = turns(site.node) * once + 1000 * tool_seconds(site.node)
     tools = [site for site in found.calls if isinstance(site.node, Invoke)]
     for site, calls in zip(tools, tally.tool_calls, strict=True):
         assert isinstance(site.node, Invoke)
@@ -360,9 +374,9 @@ def _notes(
             and f"assumed: {text}" not in made
         ):
             made.append(f"assumed: {text}")
-    costless = sorted(
-        {site.node.tool.name for site in found.calls if isinstance(site.node, Invoke) and site.node.tool.cost is None}
-    )
+    if agents(found):
+        made.append(f"assumed: agents take {TURNS:g} turns, or as many as they may, with a call of a tool in each")
+    costless = costless_tools(found)
     if costless:
         made.append(f"tools that declare no cost take no time here: {', '.join(costless)}")
     if outputs:

@@ -14,6 +14,7 @@ from typing import Any
 
 from helix.expr import Arg
 from helix.logical import (
+    Agent,
     Apply,
     Body,
     Choose,
@@ -175,7 +176,7 @@ class Scope:
 def acts(node: Node) -> bool:
     """Whether a node acts on the world, or is an output of a branch or loop that does: its failure is the row's."""
     holder = node.source if isinstance(node, Project) else node
-    return isinstance(holder, Invoke | Map | Choose | Repeat) and traits(holder).effects not in ("pure", "read")
+    return isinstance(holder, Agent | Invoke | Map | Choose | Repeat) and traits(holder).effects not in ("pure", "read")
 
 
 def certainly_read(node: Node) -> Sequence[Node]:

@@ -58,6 +58,7 @@ def measures_json(measures: RunMeasures) -> dict[str, Any]:
             for rank in measures.ranks
         ],
         "without_helix": without,
+        "speculation": None if measures.speculation is None else dict(measures.speculation),
         "notes": list(measures.notes),
     }
 
@@ -105,4 +106,5 @@ def _step(step: StepFigures) -> dict[str, Any]:
         "queued": step.queued,
         **_tokens(step.tokens),
         "length": None if length is None else {**asdict(length), "error": length.error},
+        **({} if step.agent is None else {"agent": asdict(step.agent)}),
     }

@@ -9,10 +9,10 @@ from typing import Literal
 from helix.optimizer.bounds import Bounds
 from helix.optimizer.engine_time import H100, EngineTime
 from helix.records import CallKind, CallRecord
-from helix.report.measures import LengthFigures, Prefixes, RunMeasures, StepFigures, Without
+from helix.report.measures import AgentFigures, LengthFigures, Prefixes, RunMeasures, StepFigures, Without
 from helix.report.shares import shares_of
 from helix.report.tallies import percentile, phases_of, ranks_of, tokens_of
-from helix.results import RunReport
+from helix.results import RunReport, StepReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +77,7 @@ def measure(report: RunReport, records: Iterable[CallRecord], facts: RunFacts) -
         warmups=report.warmups,
         warmup_tokens=report.warmup_tokens,
         tokens=tokens,
-        steps=tuple(_step(name, own, facts) for name, own in steps.items()),
+        steps=tuple(_step(name, own, facts, report.steps.get(name)) for name, own in steps.items()),
         phases=phases_of(sent, facts.full),
         ranks=ranks_of(sent),
         shares=shares_of(sent, ran, report.seconds, facts.time),
@@ -85,6 +85,7 @@ def measure(report: RunReport, records: Iterable[CallRecord], facts: RunFacts) -
         bounds=facts.bounds,
         without=_without(llm, len(tools), facts),
         notes=(*facts.notes, *report.notes),
+        speculation=report.speculation,
     )
 
 
@@ -92,10 +93,12 @@ def _count(records: Iterable[CallRecord], outcome: Literal["merged", "fetched"])
     return sum(record.outcome == outcome for record in records)
 
 
-def _step(name: str, records: list[CallRecord], facts: RunFacts) -> StepFigures:
+def _step(name: str, every: list[CallRecord], facts: RunFacts, report: StepReport | None) -> StepFigures:
+    kind = facts.kinds.get(name) or every[0].kind
+    # The calls of tools that an agent made are told apart from those of its model.
+    records = [record for record in every if record.kind == kind]
     sent = [record for record in records if record.sent]
     queues = [record.queue_seconds for record in sent if record.queue_seconds is not None]
-    kind = records[0].kind if records else facts.kinds[name]
     predicted = facts.predicted.get(name)
     # Of calls that took several attempts only the sum of all replies is known.
     written = [
@@ -123,6 +126,17 @@ def _step(name: str, records: list[CallRecord], facts: RunFacts) -> StepFigures:
         held=sum(record.started - record.submitted for record in sent),
         queued=sum(queues) if queues else None,
         length=length,
+        agent=_agent(every, report) if report is not None and report.turns else None,
+    )
+
+
+def _agent(records: list[CallRecord], report: StepReport) -> AgentFigures:
+    return AgentFigures(
+        turns=report.turns,
+        tool_calls=report.tool_calls,
+        tool_errors=report.tool_errors,
+        at_limit=report.at_limit,
+        tool_seconds=sum(record.ended - record.started for record in records if record.kind == "tool" and record.sent),
     )
 
 

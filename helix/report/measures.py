@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -48,6 +49,20 @@ class LengthFigures:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AgentFigures:
+    """What the agents of a step did: `turns` are replies of the model, `tool_calls` what they asked for, of which
+    `tool_errors` gave no result; `tool_seconds` went by in calls that were made. `at_limit` is how often a limit made
+    one answer or fail. Turns and calls that were merged or fetched count too.
+    """
+
+    turns: int
+    tool_calls: int
+    tool_errors: int
+    at_limit: int
+    tool_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepFigures:
     """A step. `calls` were made, `seconds` is the time of its calls added up, `queued` that in the engine's queue."""
 
@@ -62,6 +77,7 @@ class StepFigures:
     held: float
     queued: float | None
     length: LengthFigures | None = None
+    agent: AgentFigures | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,6 +194,7 @@ class RunMeasures:
     bounds: Bounds | None
     without: Without
     notes: tuple[str, ...] = ()
+    speculation: Mapping[str, Any] | None = None
 
     @property
     def prefilled(self) -> int | None:

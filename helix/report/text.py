@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from helix.report.measures import Phase, RunMeasures
+from helix.report.measures import AgentFigures, Phase, RunMeasures
+from helix.report.speculation import speculation_lines
 
 # A step that is told by name, if it is among the first.
 STEPS_SHOWN = 6
@@ -12,7 +13,8 @@ STEPS_SHOWN = 6
 
 def measures_text(measures: RunMeasures) -> str:
     """The lines, joined; what nothing tells is left out or said to be untold."""
-    return "\n".join(_lines(measures))
+    guesses = [] if measures.speculation is None else speculation_lines(measures.speculation)
+    return "\n".join([*_lines(measures), *guesses])
 
 
 def _lines(measures: RunMeasures) -> Iterator[str]:
@@ -31,6 +33,9 @@ def _lines(measures: RunMeasures) -> Iterator[str]:
     if len(by_step) > 1:
         shown = ", ".join(f"{step.step} {share(step.tokens.hit_rate)}" for step in by_step[:STEPS_SHOWN])
         yield f"hit rate by step: {shown}{', ...' if len(by_step) > STEPS_SHOWN else ''}"
+    for step in measures.steps:
+        if step.agent is not None:
+            yield f"agent {step.step}: {_agent(step.agent)}"
     phases = [phase for phase in measures.phases if phase.tokens.hit_rate is not None]
     if phases:
         yield f"hit rate by phase: {', '.join(map(_phase, phases))}"
@@ -61,6 +66,12 @@ def _bound(measures: RunMeasures, some: str) -> Iterator[str]:
     kind = "estimated lower bound" if bounds.estimated else "lower bound"
     told = f"{bounds.binder} binds; times of {bounds.engine_name}"
     yield f"{kind} {seconds(bounds.lower_bound)} ({told}), makespan {over:.2f} times{some}"
+
+
+def _agent(agent: AgentFigures) -> str:
+    told = f"{agent.turns:,} turns, {agent.tool_calls:,} calls of tools"
+    told += f", {agent.tool_errors:,} of them without a result" if agent.tool_errors else ""
+    return told + (f"; {agent.at_limit:,} at a limit" if agent.at_limit else "")
 
 
 def _phase(phase: Phase) -> str:

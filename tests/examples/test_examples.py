@@ -37,8 +37,8 @@ def plan(workflow: Any) -> Any:
     return api.check(workflow).plan
 
 
-def test_there_are_eight_each_in_a_folder_of_its_name_and_in_the_index():
-    assert len(TEXTS) == 8
+def test_there_are_nine_each_in_a_folder_of_its_name_and_in_the_index():
+    assert len(TEXTS) == 9
     folders = sorted(path.name for path in FOLDER.iterdir() if path.is_dir() and path.name != "__pycache__")
     assert [path.stem for path in TEXTS] == [path.parent.name for path in TEXTS] == folders
     index = re.findall(
@@ -153,3 +153,20 @@ def test_triage_runs_on_the_embedded_model(tmp_path):
     shown = command("show", output)
     assert shown.returncode == 0
     assert "T-112" in shown.stdout
+
+
+@pytest.mark.embedded
+def test_the_help_desk_runs_on_the_embedded_model(tmp_path):
+    """A tiny model calls what it likes; every row gets an answer of the type all the same."""
+    words = commands(FOLDER / "helpdesk" / "helpdesk.helix")[0]
+    output = tmp_path / "helpdesk.jsonl"
+    words[words.index("--output") + 1] = str(output)
+    done = command(*words, "--store", tmp_path / "store", cwd=ROOT, timeout=300)
+    rows = lines(output.read_text(encoding="utf-8"))
+    assert len(rows) == 4, done.stderr
+    answered = [row for row in rows if row["_error"] is None]
+    # Of what a model this small writes some is cut off at max_tokens.
+    assert {row["_error"]["kind"] for row in rows if row["_error"] is not None} <= {"truncated"}
+    assert len(answered) >= 2
+    assert all(isinstance(row["reply"], str) and isinstance(row["sure"], bool) for row in answered)
+    assert all(1 <= row["turns"] <= 4 for row in answered)

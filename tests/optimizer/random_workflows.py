@@ -171,6 +171,29 @@ class Author(_Author):
 
     # --- steps ---
 
+    def llm(self, names: _Names, wanted: Type | None) -> tuple[list[str], Type]:
+        return self.agent(names, wanted) if self.chance(6) else super().llm(names, wanted)
+
+    def agent(self, names: _Names, wanted: Type | None) -> tuple[list[str], Type]:
+        """An agent with a few tools, of which some act or fail, and limits that it comes to."""
+        returns = wanted or self.one((TEXT, TEXT, INT, LABELS, RECORD))
+        tools = self.some(list(DECLARATIONS), 3)
+        self._called.update(tools)
+        options = [self.one(("temperature: 0.9", "on_error: null", "cache: off", "reask: 0"))] if self.chance(3) else []
+        parts = [f"tools [{', '.join(tools)}]", f"max_turns {self.number(1, 4)}"]
+        if self.chance(4):
+            parts.append(self.one(("at_limit fail", "max_total_tokens 300")))
+        traced = wanted is None and self.chance(4)
+        parts += ["trace on"] if traced else []
+        parts += self.prompt(names, None)
+        given = f"({', '.join(options)})" if options else ""
+        kind = Record((("answer", returns), ("trace", ListOf(JSON)))) if traced else returns
+        if "on_error: null" in options:
+            kind = optional(kind)
+        model = f" {self.one(self._models)}" if len(self._models) > 1 or (self._models and self.chance(2)) else ""
+        arrow = f" -> {returns}" if returns != TEXT or self.chance(5) else ""
+        return [f"agent{model}{given}{arrow} {{", *_indented(parts), "}"], kind
+
     def value(self, names: _Names, wanted: Type | None = None) -> tuple[list[str], Type]:
         if self.chance(2):
             again = self.again(names, wanted)
@@ -181,7 +204,7 @@ class Author(_Author):
             made: tuple[list[str], Type] = [f"ask({quote(self.one(STATEMENTS))})"], Table()
         else:
             made = super().value(names, wanted)
-        if made[0][0].startswith(("llm", "sub", *DECLARATIONS)) and not made[0][0].startswith("save"):
+        if made[0][0].startswith(("agent", "llm", "sub", *DECLARATIONS)) and not made[0][0].startswith("save"):
             self._written.append((*made, dict(names.types)))
         return made
 

@@ -7,6 +7,7 @@ has closed the request's connection.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
@@ -15,11 +16,38 @@ FinishReason = Literal["stop", "length", "tool", "other"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ToolUse:
+    """A call of a tool as a model asks for it natively: `arguments` is JSON text as it came, `id` tells it apart."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """One message of a chat prompt: role `system`, `user` or `assistant`, and its text as the model shall see it."""
+    """One message of a chat prompt: role `system`, `user` or `assistant`, and its text as the model shall see it.
+
+    In dialogues with native tool calls a message of the assistant may hold `calls`, and one of the role `tool` is the
+    result of the call that `answers` names.
+    """
 
     role: str
     content: str
+    calls: tuple[ToolUse, ...] = ()
+    answers: str | None = None
+
+    @property
+    def shown(self) -> str:
+        """All of it as one text, by which prompts are compared and told apart."""
+        return shown(self.content, self.calls)
+
+
+def shown(content: str, calls: tuple[ToolUse, ...]) -> str:
+    """A message's text with the calls that it holds."""
+    if not calls:
+        return content
+    return content + json.dumps([[call.id, call.name, call.arguments] for call in calls], ensure_ascii=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,8 +57,9 @@ class Request:
     `schema` is the JSON Schema the reply must satisfy (None: free text); `sample` numbers the samples of one prompt.
     `step` and `row` say whose call it is, for logs and the scripted engine; they are never sent. `rank` is the worker
     that is to take the call (None: the engine chooses), `priority` says how long its prefix should stay cached, or how
-    early it is to run; engines without either ignore them. Of a warm-up, `follows` are some of the texts that prompts
-    go on with behind it, a few characters each (none: anything may follow).
+    early it is to run; engines without either ignore them. `tools` are function definitions (`{name, description,
+    parameters}`) for native tool calls; with `answers_only` the model may not call any. Of a warm-up, `follows` are
+    some of the texts that prompts go on with behind it, a few characters each (none: anything may follow).
     """
 
     model: str | None
@@ -48,11 +77,13 @@ class Request:
     rank: int | None = None
     priority: int | None = None
     follows: tuple[str, ...] = ()
+    tools: tuple[dict[str, Any], ...] = ()
+    answers_only: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """What came back. Token counts are the engine's own; None where it does not tell.
+    """What came back. Token counts are the engine's own; None where it does not tell. `calls` are native tool calls.
 
     `rank` is the worker that answered, `queue_seconds` how long the call waited in the engine before its prefill.
     """
@@ -64,6 +95,7 @@ class Reply:
     cached_tokens: int | None = None
     rank: int | None = None
     queue_seconds: float | None = None
+    calls: tuple[ToolUse, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +110,7 @@ class Capabilities:
     tokens in pages of `page` and runs `max_running` requests at once. `prefix_cache` says that prompts with an equal
     beginning share its computation, `warms` that the engine is a `WarmingEngine`.
     `pass_tokens` is what a pass of prefill costs beside its tokens, in tokens: below it, computing twice is cheaper.
+    `tool_calls` says that it takes tools and gives calls of its own (None: a `ProbingEngine` finds out).
     """
 
     max_context: int | None = None
@@ -94,6 +127,7 @@ class Capabilities:
     prefix_cache: bool = False
     warms: bool = False
     pass_tokens: float | None = None
+    tool_calls: bool | None = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +186,13 @@ class HintedEngine(Engine, Protocol):
 
     def hint(self, hints: Iterable[Hint]) -> None:
         """Tells when beginnings of prompts are used next. Takes the place of the hints before."""
+
+
+class ProbingEngine(Engine, Protocol):
+    """An engine that only a call can tell of whether it has native tool calls."""
+
+    async def calls_tools(self) -> bool:
+        """Whether it has; asked once, where a plan has an agent. Raises EngineError where it does not answer."""
 
 
 class WarmingEngine(Engine, Protocol):

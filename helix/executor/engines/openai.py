@@ -27,6 +27,7 @@ from helix.errors import EngineError, OptionError, name_help
 from helix.executor.engines.base import Capabilities, FinishReason, Reply, Request
 from helix.executor.engines.fields import clean_text, count_of, schema_key
 from helix.executor.engines.hosts import is_local
+from helix.executor.engines.openai_calls import TOOL_PROBE, read_calls, shown_message
 from helix.executor.engines.openai_errors import Place, connection_error, malformed, refuses_schema, reply_error
 from helix.executor.engines.openai_probe import Served, count, decoded, listed, probe, tokenize
 
@@ -124,7 +125,18 @@ class OpenAIEngine:
             counts_tokens=served.counter is not None,
             models=served.models,
             model=served.model,
+            tool_calls=None,
         )
+
+    async def calls_tools(self) -> bool:
+        """Asks a question that wants a tool: whether the server takes tools and reads the model's call of one."""
+        try:
+            reply = await self.generate(TOOL_PROBE)
+        except EngineError as error:
+            if error.status in (400, 404, 405, 422, 500, 501):
+                return False
+            raise
+        return bool(reply.calls)
 
     async def look(self) -> None:
         """Looks whether the server answers again, with the model that it had. Raises EngineError."""
@@ -219,8 +231,11 @@ class OpenAIEngine:
     def _body(self, request: Request, constrained: bool, limit: str) -> dict[str, Any]:
         body: dict[str, Any] = {
             "model": request.model or self._served.model or "",
-            "messages": [{"role": message.role, "content": message.content} for message in request.messages],
+            "messages": [shown_message(message) for message in request.messages],
         }
+        if request.tools:
+            body["tools"] = [{"type": "function", "function": tool} for tool in request.tools]
+            body["tool_choice"] = "none" if request.answers_only else "auto"
         for name in ("temperature", "top_p", "seed"):
             value = getattr(request, name)
             if value is not None:
@@ -254,6 +269,7 @@ class OpenAIEngine:
                 prompt_tokens=count_of(usage.get("prompt_tokens")),
                 completion_tokens=count_of(usage.get("completion_tokens")),
                 cached_tokens=count_of(details.get("cached_tokens")),
+                calls=read_calls(choice["message"].get("tool_calls")),
             )
         except (KeyError, IndexError, TypeError, AttributeError):
             pass

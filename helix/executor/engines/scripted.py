@@ -16,6 +16,7 @@ From a file, `scripted:replies.toml`:
     schema_decoding = true          # what the engine says it can do
     counts_tokens = true
     keep_log = true                 # false: no request log
+    tool_calls = false              # true: agents call tools natively; else in JSON
     strict = false                  # true: a request that no rule matches is an error
     models = ["scripted"]
 
@@ -29,8 +30,11 @@ From a file, `scripted:replies.toml`:
     sample = [1, 2]                 # from 0
     attempt = 1                     # how often this request (step, row, sample, messages) was made, from 1
     call = 2                        # how many requests met this rule's other conditions, from 1
+    turn = 1                        # the assistant messages of the prompt plus one: the turn of an agent
     reply = 'amount \1'             # or a list: one per sample, in turn; \1 and \g<name> are groups of
                                     # `match`, else of `prompt_match`
+    calls = [{ tool = "orders", args = { customer = '\1' } }]   # instead of a reply: calls that an agent asks for
+    answer = "done"                 # instead of a reply: an agent's answer, any JSON
     finish = "length"               # stop (default), length, tool, other
     delay = 0.2                     # seconds before the answer
     error = 429                     # instead of a reply: a status, or "connection", "malformed",
@@ -52,14 +56,16 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+from helix.canonical import to_json_text
 from helix.errors import EngineError, name_help
-from helix.executor.engines.base import Capabilities, Reply, Request
+from helix.executor.engines.base import Capabilities, Reply, Request, ToolUse
 from helix.executor.engines.failures import status_error
 from helix.executor.engines.schema_value import schema_value
 from helix.executor.engines.scripted_rules import (
@@ -67,6 +73,7 @@ from helix.executor.engines.scripted_rules import (
     Responder,
     Rule,
     expand,
+    expanded,
     load_rules,
     make_rule,
     make_settings,
@@ -136,6 +143,7 @@ class ScriptedEngine:
             counts_tokens=settings.counts_tokens,
             models=settings.models,
             model=settings.models[0] if settings.models else None,
+            tool_calls=settings.tool_calls,
             revision=f"scripted {self._revision()}",
         )
 
@@ -197,14 +205,14 @@ class ScriptedEngine:
             raise EngineError(f"no scripted rule for {what}")
         return _counted(_default(request), tokens)
 
-    def _rule(self, request: Request) -> tuple[int, str | None] | None:
+    def _rule(self, request: Request) -> tuple[int, str | Reply | None] | None:
         """The number of the first rule that holds, and its reply for the request's sample with the groups put
         in.
         """
         if not self._rules:
             return None
         attempt = self._attempt(request) if self._attempts is not None else 0
-        last = next((m.content for m in reversed(request.messages) if m.role == "user"), "")
+        last = next((m.content for m in reversed(request.messages) if m.role in ("user", "tool")), "")
         prompt: str | None = None
         for number, rule in enumerate(self._rules):
             if (
@@ -213,10 +221,11 @@ class ScriptedEngine:
                 or (rule.sample and request.sample not in rule.sample)
                 or (rule.attempt and attempt not in rule.attempt)
                 or (rule.contains is not None and rule.contains not in last)
+                or (rule.turn and _turn(request) not in rule.turn)
             ):
                 continue
             if prompt is None and (rule.prompt_contains is not None or rule.prompt_match is not None):
-                prompt = "\n".join(message.content for message in request.messages)
+                prompt = "\n".join(message.shown for message in request.messages)
             if rule.prompt_contains is not None and rule.prompt_contains not in (prompt or ""):
                 continue
             match = rule.match.search(last) if rule.match is not None else None
@@ -229,14 +238,16 @@ class ScriptedEngine:
             if rule.call and self._matched[number] not in rule.call:
                 continue
             self.hits[number] += 1
+            groups = match or whole
+            if rule.calls or rule.answer:
+                return number, _agents_reply(rule, request, groups)
             if not rule.reply:
                 return number, None
             text = rule.reply[request.sample % len(rule.reply)]
-            groups = match or whole
             return number, text if groups is None else expand(text, groups)
         return None
 
-    async def _follow(self, number: int, text: str | None, request: Request, tokens: int) -> Reply:
+    async def _follow(self, number: int, text: str | Reply | None, request: Request, tokens: int) -> Reply:
         rule = self._rules[number]
         if rule.delay > 0:
             await asyncio.sleep(rule.delay)
@@ -244,6 +255,9 @@ class ScriptedEngine:
             await asyncio.Event().wait()
         if rule.error is not None:
             raise _error(rule)
+        if isinstance(text, Reply):
+            size = _size(text.text) + sum(_size(call.arguments) for call in text.calls)
+            return replace(text, finish=rule.finish, prompt_tokens=tokens, completion_tokens=-(-size // 4))
         return _counted(_default(request) if text is None else text, tokens, rule)
 
     def _attempt(self, request: Request) -> int:
@@ -251,6 +265,29 @@ class ScriptedEngine:
         key = _digest(request, f"{request.step}\0{request.row}\0")
         count = self._attempts[key] = self._attempts.get(key, 0) + 1
         return count
+
+
+def _turn(request: Request) -> int:
+    """The turn of an agent that a request is for: what the model has said before, plus one."""
+    return 1 + sum(message.role == "assistant" for message in request.messages)
+
+
+def _agents_reply(rule: Rule, request: Request, groups: re.Match[str] | None) -> Reply:
+    """The calls or the answer of a rule: natively where the request offers tools, else in JSON."""
+    calls = [(call.tool, expanded(call.args, groups)) for call in rule.calls]
+    if request.tools and calls:
+        uses = (
+            ToolUse(id=f"scripted {place}", name=tool, arguments=to_json_text(args))
+            for place, (tool, args) in enumerate(calls)
+        )
+        return Reply(text="", calls=tuple(uses))
+    if calls:
+        shown = [{"tool": tool, "args": args} for tool, args in calls]
+        return Reply(text=to_json_text(shown[0] if len(shown) == 1 else {"calls": shown}))
+    answer = expanded(rule.answer[0], groups)
+    if not request.tools:
+        return Reply(text=to_json_text({"answer": answer}))
+    return Reply(text=answer if isinstance(answer, str) else to_json_text(answer))
 
 
 def _error(rule: Rule) -> EngineError:
@@ -282,7 +319,7 @@ def _counted(text: str, prompt_tokens: int, rule: Rule | None = None) -> Reply:
 
 
 def _prompt_tokens(request: Request) -> int:
-    return -(-sum(_size(message.content) for message in request.messages) // 4)
+    return -(-sum(_size(message.shown) for message in request.messages) // 4)
 
 
 def _size(text: str) -> int:
@@ -300,7 +337,7 @@ def _digest(request: Request, more: str) -> bytes:
     """A hash of model, sample and messages; every part carries its length, so no two prompts run together."""
     parts = [more, request.model or "", str(request.sample)]
     for message in request.messages:
-        parts += (message.role, message.content)
+        parts += (message.role, message.shown)
     hasher = blake2b(digest_size=16)
     for part in parts:
         raw = part.encode("utf-8", "surrogatepass")

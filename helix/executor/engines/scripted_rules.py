@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 import re
 import tomllib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, get_args
@@ -33,7 +33,10 @@ class Rule:
     newline); `row` (from 0) and `sample` (from 0) are the request's; `attempt` counts how often this very
     request was made (from 1); `call` counts the requests that met the rule's other conditions (from 1).
 
-    Answers: `reply` (several: one per sample, in turn) with `finish`; `error` (a status from 400 to 599, or
+    `turn` is the number of assistant messages in the prompt plus one: the turn of an agent.
+
+    Answers: `reply` (several: one per sample, in turn) with `finish`; `calls` of tools, each `{tool, args}`, or an
+    `answer`, as an agent asks for them: natively or in JSON; `error` (a status from 400 to 599, or
     one of `connection`, `malformed`, `prompt.too_long`) with `message` and `retry_after` seconds; `hang`
     never answers. `delay` seconds pass before any of them. A rule with none of them gives the default reply.
     """
@@ -47,6 +50,9 @@ class Rule:
     sample: frozenset[int] = field(default=frozenset())
     attempt: frozenset[int] = field(default=frozenset())
     call: frozenset[int] = field(default=frozenset())
+    turn: frozenset[int] = field(default=frozenset())
+    calls: tuple[ToolAsk, ...] = ()
+    answer: tuple[Any, ...] = ()
     reply: tuple[str, ...] = ()
     finish: FinishReason = "stop"
     delay: float = 0.0
@@ -54,6 +60,14 @@ class Rule:
     message: str | None = None
     retry_after: float | None = None
     hang: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolAsk:
+    """A call of a tool that a rule makes a model ask for."""
+
+    tool: str
+    args: Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +79,7 @@ class Settings:
     counts_tokens: bool = True
     keep_log: bool = True
     strict: bool = False
+    tool_calls: bool = False
     models: tuple[str, ...] = ("scripted",)
 
 
@@ -111,16 +126,37 @@ def make_rule(given: Mapping[str, Any], where: str) -> Rule:
     _known(given, {spec.name for spec in fields(Rule)}, where, "keys")
     values = {key: _READERS[key](value, where, key) for key, value in given.items()}
     rule = Rule(**values)
-    if sum((bool(rule.reply), rule.error is not None, rule.hang)) > 1:
-        raise OptionError(f"{where}: a rule has one of `reply`, `error` and `hang`, not several")
+    given_answers = (bool(rule.reply), bool(rule.calls), bool(rule.answer), rule.error is not None, rule.hang)
+    if sum(given_answers) > 1:
+        raise OptionError(f"{where}: a rule has one of `reply`, `calls`, `answer`, `error` and `hang`, not several")
     for key in ("message", "retry_after"):
         if key in given and rule.error is None:
             raise OptionError(f"{where}: `{key}` needs an `error`")
     if "finish" in given and (rule.error is not None or rule.hang):
         raise OptionError(f"{where}: `finish` needs a reply")
-    for text in rule.reply:
+    for text in (*rule.reply, *_texts_in([[call.args for call in rule.calls], list(rule.answer)])):
         _check_groups(text, rule.match or rule.prompt_match, where)
     return rule
+
+
+def expanded(value: Any, match: re.Match[str] | None) -> Any:
+    """A JSON value with the groups of the match put into its texts."""
+    if match is None:
+        return value
+    if isinstance(value, str):
+        return expand(value, match)
+    if isinstance(value, dict):
+        return {key: expanded(item, match) for key, item in value.items()}
+    return [expanded(item, match) for item in value] if isinstance(value, list) else value
+
+
+def _texts_in(value: Any) -> Iterator[str]:
+    """The texts in a JSON value, keys left out."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list | dict):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _texts_in(item)
 
 
 def expand(text: str, match: re.Match[str]) -> str:
@@ -224,6 +260,18 @@ def _error(value: Any, where: str, key: str) -> int | str:
     return value  # type: ignore[no-any-return]
 
 
+def _calls(value: Any, where: str, key: str) -> tuple[ToolAsk, ...]:
+    made: list[ToolAsk] = []
+    for call in value if isinstance(value, list | tuple) else [value]:
+        good = isinstance(call, Mapping) and isinstance(call.get("tool"), str) and call.keys() <= {"tool", "args"}
+        if not good:
+            raise _wrong(call, where, key, "{ tool = NAME, args = { ... } } or a list of them")
+        made.append(ToolAsk(tool=call["tool"], args=call.get("args", {})))
+    if not made:
+        raise _wrong(value, where, key, "at least one call")
+    return tuple(made)
+
+
 _READERS: dict[str, Callable[[Any, str, str], Any]] = {
     "step": _texts,
     "match": _pattern,
@@ -234,6 +282,9 @@ _READERS: dict[str, Callable[[Any, str, str], Any]] = {
     "sample": _numbers(0),
     "attempt": _numbers(1),
     "call": _numbers(1),
+    "turn": _numbers(1),
+    "calls": _calls,
+    "answer": lambda value, where, key: (value,),
     "reply": _texts,
     "finish": _finish,
     "delay": _seconds,

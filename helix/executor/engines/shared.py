@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Hashable, Iterable
 from types import TracebackType
 from typing import Any, TypeVar, cast
 
-from helix.executor.engines.base import Capabilities, Engine, Load, Reply, Request, WarmingEngine
+from helix.executor.engines.base import Capabilities, Engine, Load, ProbingEngine, Reply, Request, WarmingEngine
 
 _Made = TypeVar("_Made")
 
@@ -49,6 +49,10 @@ class SharedEngine:
         reply = await self.inner.generate(request)
         self.calls.append((request, reply))
         return reply
+
+    async def calls_tools(self) -> bool:
+        """Whether the engine has tool calls of its own; only asked where it has to find out."""
+        return await cast(ProbingEngine, self.inner).calls_tools()
 
     async def warm(self, request: Request) -> Reply:
         """Computes the beginning of prompts; only called where the engine can."""

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from helix.executor.engines.base import Reply
+from helix.executor.engines.base import Reply, shown
 from helix.executor.policies.base import EnginePlace, Warmup
 from helix.executor.policies.ordered import plan_order
 from helix.executor.policies.prefix_cache import ROLE, TEXT, Node, messages_of, prompt_text
@@ -371,7 +371,8 @@ class CacheAwareQueue:
         ticket, rank = self._tickets[call]
         node, reply = ticket.node, call.reply
         if node is not None and outcome.text is not None:
-            rank.cache.extend(node, f"{ROLE}assistant{TEXT}{outcome.text}")
+            said = outcome.text if reply is None else shown(reply.text, reply.calls)
+            rank.cache.extend(node, f"{ROLE}assistant{TEXT}{said}")
         elif node is not None:
             rank.cache.forget(node, ticket.expected)
         if reply is not None and reply.completion_tokens is not None:

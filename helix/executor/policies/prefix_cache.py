@@ -23,9 +23,10 @@ def prompt_text(namespace: str, messages: tuple[Message, ...]) -> str | None:
     """A prompt as one text; None where it cannot be told apart. `namespace` is what caches never share across."""
     made = [namespace]
     for message in messages:
-        if ROLE in message.content or TEXT in message.content:
+        shown = message.content if not message.calls else message.shown
+        if ROLE in shown or TEXT in shown:
             return None
-        made += (ROLE, message.role, TEXT, message.content)
+        made += (ROLE, message.role, TEXT, shown)
     return "".join(made)
 
 

@@ -12,7 +12,7 @@ from helix.executor.prompts import Prompt
 from helix.executor.settings import RunSettings
 from helix.executor.store.keys import LLM, TOOL, Asking, model_identity, tool_parameters
 from helix.executor.store.sources import Database, function_version
-from helix.logical import Generate, Invoke, Tool
+from helix.logical import Generate, Tool
 from helix.places import static_name
 
 
@@ -39,13 +39,12 @@ class ToolVersions:
         self._folder = folder
         self._databases: dict[Path, Database] = {}
 
-    def asking(self, node: Invoke, settings: RunSettings) -> Asking:
-        """What a tool step asks.
+    def asking(self, tool: Tool, step: str, settings: RunSettings) -> Asking:
+        """What the calls of a tool ask that a step makes.
 
         Its results are stored where equal calls of other runs are sure to give the same: a pure tool of known version,
         a query of a database of known content, and what is read as long as its `freshness` says.
         """
-        tool = node.tool
         acts = tool.effects not in ("pure", "read")
         holds = tool.holds
         version: str | None = None
@@ -69,7 +68,7 @@ class ToolVersions:
             {"tool": tool.origin},
             tool_parameters(tool, version),
             kind=TOOL,
-            label=static_name(node.step),
+            label=static_name(step),
             tenant=settings.tenant,
             stored=stored,
             merge=settings.merge,

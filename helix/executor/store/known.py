@@ -22,7 +22,7 @@ from helix.executor.store.results import ResultStore
 from helix.executor.store.rows import RowPrints
 from helix.executor.store.runs import KeptRun, RunKey
 from helix.executor.store.settings import StoreSettings
-from helix.logical import Generate, Invoke
+from helix.logical import Generate, Tool
 
 # Kinds of failures that the end of a run may have caused.
 _OF_ENGINES = ("engine", "timeout")
@@ -92,12 +92,17 @@ class KnownCalls:
         return asking
 
     def tool(
-        self, node: Invoke, callables: Mapping[str, Callable[..., Any]], folder: Path | None, settings: RunSettings
+        self,
+        tool: Tool,
+        step: str,
+        callables: Mapping[str, Callable[..., Any]],
+        folder: Path | None,
+        settings: RunSettings,
     ) -> Asking:
-        """What a tool step asks."""
+        """What the calls of a tool ask that a step makes."""
         if self._versions is None:
             self._versions = ToolVersions(callables, folder)
-        return self._versions.asking(node, settings)
+        return self._versions.asking(tool, step, settings)
 
     def reply(self, asking: Asking, messages: list[list[str]]) -> str | None:
         """The reply that the store has for a prompt that no row changes."""

@@ -12,6 +12,7 @@ from helix.optimizer.lengths import Length
 from helix.optimizer.tree.refs import Resolution
 from helix.optimizer.tree.shape import Tree, bits
 from helix.optimizer.tree.trie import Paths
+from helix.optimizer.turns import tool_seconds, turns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +65,8 @@ def list_ops(
         private.append(min(prompt[-1], own / count) if count else 0.0)
         output = lengths[site.index].mean
         spent = engine.prefill(private[-1], prompt[-1] - private[-1]) + engine.decode(prompt[-1], output)
-        alone[site.index] = spent / 1000 if count else 0.0
+        spent = turns(site.node) * spent / 1000 + tool_seconds(site.node)
+        alone[site.index] = spent if count else 0.0
     for site in found.calls:
         if isinstance(site.node, Invoke):
             alone[site.index] = site.node.tool.cost or 0.0

@@ -14,6 +14,7 @@ from helix.optimizer.tree.frames import around_frame
 from helix.optimizer.tree.refs import Resolution
 from helix.optimizer.tree.shape import Tree
 from helix.optimizer.tree.trie import Paths
+from helix.optimizer.turns import growth
 
 # The part of a cache that may be promised away.
 FULL = 0.95
@@ -63,8 +64,9 @@ def room_of(
         outputs = 0.0
         for op in phase.ops:
             live.update(own[op])
-            outputs += ops[op].length.p90 * max(1.0, often[tree.ops[op].frame]) * ops[op].node.sample
-            call = max(call, sum(size[place] for place in own[op]) + ops[op].length.p90)
+            reply = ops[op].length.p90 + growth(ops[op].node, ops[op].length.p90)
+            outputs += reply * max(1.0, often[tree.ops[op].frame]) * ops[op].node.sample
+            call = max(call, sum(size[place] for place in own[op]) + reply)
             done.add(op)
         row = max(row, sum(size[place] * many[place] for place in live) + outputs)
         kept = {place for place in live if last[place] > number}

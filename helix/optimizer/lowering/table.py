@@ -20,6 +20,7 @@ from helix.optimizer.tree.bind import Binder, Instance
 from helix.optimizer.tree.refs import Resolution
 from helix.optimizer.tree.shape import Tree
 from helix.optimizer.tree.trie import CallTrie, Paths
+from helix.optimizer.turns import add_turns
 
 Key = tuple[str, ...]
 
@@ -80,8 +81,13 @@ def look_at(
     """
     if context.rows is None:
         tally = tally_stats(found, tree, sizes, context.stats)
-        return Look(tally.rows, tally.calls, tally.prompts, tally.made_by_place)
-    return _Looker(found, tree, paths, fixity, sizes, lengths, context, group_by).run(context.rows)
+        look = Look(tally.rows, tally.calls, tally.prompts, tally.made_by_place)
+    else:
+        look = _Looker(found, tree, paths, fixity, sizes, lengths, context, group_by).run(context.rows)
+    add_turns(
+        found, paths, lengths, calls=look.calls, prompts=look.prompts, made_by_place=look.made_by_place
+    )  # fmt: skip
+    return look
 
 
 class _Looker:

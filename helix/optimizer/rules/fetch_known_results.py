@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from helix.errors import OutputError
-from helix.logical import Fetch, Generate, LogicalPlan, Node
+from helix.logical import Agent, Fetch, Generate, LogicalPlan, Node
 from helix.optimizer.rewrite import rewrite
 from helix.optimizer.rule import KnownResults, RuleContext, rule
 from helix.prefixes import literal_messages
@@ -37,7 +37,13 @@ def fetch_known_results(plan: LogicalPlan, context: RuleContext) -> LogicalPlan:
 
 
 def _fetched(node: Node, known: KnownResults) -> Node:
-    if not isinstance(node, Generate) or not (node.deterministic and node.cache) or node.sample > 1:
+    # What the store knows of an agent are its turns, not its answer.
+    if (
+        not isinstance(node, Generate)
+        or isinstance(node, Agent)
+        or not (node.deterministic and node.cache)
+        or node.sample > 1
+    ):
         return node
     if literal_messages(node) is None:
         return node

@@ -12,7 +12,7 @@ import unicodedata
 from array import array
 from collections.abc import Iterable, Sequence
 
-from helix.logical import Generate, LogicalPlan
+from helix.logical import Agent, Generate, LogicalPlan
 from helix.optimizer.tokens import Tokenizer
 from helix.optimizer.tree.refs import CallSite, Piece, Resolution
 from helix.optimizer.tree.resolve import resolve_plan
@@ -239,7 +239,8 @@ def _ops(found: Resolution, sites: Sequence[CallSite], own: Sequence[int], ends:
             op, node = number[site.index], site.node
             assert isinstance(node, Generate)
             shown = None
-            if node.returns == TEXT and node.sample == 1:
+            # An agent's answer is not its reply as it was decoded.
+            if node.returns == TEXT and node.sample == 1 and not isinstance(node, Agent):
                 shown = found.holes.get(int(found.refs[site.ref].ident, 16))
             ops.append(
                 LlmOp(

@@ -101,7 +101,8 @@ class EmbeddedEngine:
             address, _ = await asyncio.gather(self._child.address(self._start_timeout), loading)
             self._server = OpenAIEngine(f"{address}/v1", path.stem, key, name=self._name, max_tokens=self._max_tokens)
             found = await self._server.open(concurrency=concurrency)
-            return replace(found, revision=f"{file_revision(path)} max {self._max_tokens}")
+            # Small models do not keep to a chat template's tool calls; agents ask for them by a schema.
+            return replace(found, tool_calls=False, revision=f"{file_revision(path)} max {self._max_tokens}")
         except BaseException:
             await self.close()
             raise

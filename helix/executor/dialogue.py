@@ -1,0 +1,400 @@
+"""One agent in one row: what was said so far, and what comes next."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from helix.effects import HARMLESS
+from helix.errors import OutputError
+from helix.executor.agent_prompt import line_of
+from helix.executor.agent_turns import Answer, Asked, Turn
+from helix.executor.attempts import ToolCaller
+from helix.executor.calls import Call, Outcome
+from helix.executor.engines.base import Message, Request
+from helix.executor.frame import Frame
+from helix.executor.steps import prompt_bytes
+from helix.executor.tool_calls import Deciding, Decision, ToolCall, merge_key, named, source_of, spared
+from helix.executor.values import PENDING, Failure
+
+if TYPE_CHECKING:
+    from helix.executor.agent import AgentStep
+
+
+class _More:
+    """The mark of a dialogue that goes on."""
+
+
+MORE = _More()
+
+
+class Dialogue:
+    """See the module. It lives from the first turn to the answer, and is held by the calls that it waits for."""
+
+    __slots__ = (
+        "_began",
+        "_cut",
+        "_frame",
+        "_instance",
+        "_last",
+        "_left",
+        "_lines",
+        "_messages",
+        "_own",
+        "_request",
+        "_session",
+        "_shown",
+        "_slot",
+        "_started",
+        "_step",
+        "_tokens",
+        "_trace",
+        "_turn",
+        "_unusable",
+        "_waiting",
+    )
+
+    def __init__(self, step: AgentStep, frame: Frame, slot: int, messages: tuple[Message, ...]) -> None:
+        self._step = step
+        self._frame = frame
+        self._slot = slot
+        self._messages = messages
+        # The number of the turn that is asked for next or that is going on, from 0.
+        self._turn = 0
+        self._tokens = self._unusable = 0
+        self._trace: list[dict[str, Any]] = []
+        self._last = False
+        self._began = self._started = asyncio.get_running_loop().time()
+        self._request: Request | None = None
+        # The calls of the turn: those that are still to be made in order, how many have not ended, what the model reads
+        # of each, and for the trace.
+        self._waiting: list[tuple[int, Asked]] = []
+        self._left = 0
+        self._lines: list[str] = []
+        self._shown: list[dict[str, Any]] = []
+        self._cut: Failure | None = None
+        name = step.place.name(frame.items)
+        where = "".join(f".{turn}" for turn in frame.turns)
+        self._session = f"{frame.row}/{name}{where}"
+        # An agent that stands alone in its row goes where the row goes; several in one row are placed each for itself.
+        self._own = bool(frame.path)
+        place = (*frame.path, step.index) if self._own else ()
+        self._instance = (frame.scope, frame.sequence, *place)
+
+    # --- from turn to turn ---
+
+    def begin(self) -> Any:
+        """The value, or PENDING where it comes later."""
+        return self._ended(self._advance())
+
+    def _advance(self) -> Any:
+        """Goes on until something has to be waited for."""
+        value: Any = MORE
+        while value is MORE:
+            value = self._ask()
+            if value.__class__ is Outcome:
+                value = self._heard(value)
+        return value
+
+    def _go_on(self, value: Any) -> None:
+        """Goes on after something that was waited for."""
+        value = self._ended(self._advance() if value is MORE else value)
+        if value is not PENDING:
+            self._step.flow.settle(self._frame, self._slot, value)
+
+    def _ended(self, value: Any) -> Any:
+        if value is PENDING:
+            return value
+        step = self._step
+        step.tool_calls.closed(self._session)
+        if self._own:
+            step.dispatcher.row_ended(self._instance)
+        return step.outcome(value)
+
+    # --- asking the model ---
+
+    def _ask(self) -> Any:
+        """Asks for the next turn: its outcome, PENDING, or a failure where a limit leaves none."""
+        step, frame, turn = self._step, self._frame, self._turn
+        node = step.node
+        reason = self._limit()
+        self._last = reason is not None
+        if reason is not None:
+            if node.at_limit == "fail":
+                step.report.at_limit += 1
+                return self._failure("limit", f"no answer within {reason}")
+            if turn:
+                step.report.at_limit += 1
+        request = step.prompt.turn(self._messages, frame.row, last=self._last)
+        self._request = request
+        key = step.prompt.turn_key(self._messages, last=self._last) if node.cache and node.repeats else None
+        name, order = step.place.name(frame.items), step.place.order(frame.items)
+        asked = None
+        if step.asking is not None:
+            content = step.prompt.content(self._messages, last=self._last)
+            turns = (*frame.turns, turn)
+            asked = step.asking.call(content, 0, row=frame.row, place=name, turns=turns, shared=key)
+        call = Call(
+            step=name,
+            order=order,
+            priority=(frame.sequence // step.block, step.phase, frame.sequence, *frame.path, step.index, 0),
+            key=key,
+            lane=step.lane,
+            make=partial(step.make_turn, frame, request),
+            settle=lambda outcome: self._go_on(self._heard(outcome)),
+            wanted=lambda: not frame.scope.closed,
+            row=frame.row,
+            gates=step.gates if turn == 0 else (),
+            request=request,
+            instance=self._instance,
+            node=node.id,
+            asked=asked,
+        )
+        self._started = asyncio.get_running_loop().time()
+        outcome = step.dispatcher.submit(call)
+        if outcome is not None:
+            return outcome
+        step.tool_calls.deciding(
+            Deciding(
+                session=self._session,
+                row=frame.row,
+                step=name,
+                turn=turn,
+                told=self._told(),
+                tools=node.tools,
+                engine=step.engine,
+                request=request,
+            )
+        )
+        return PENDING
+
+    def _limit(self) -> str | None:
+        """The limit that makes the next turn the last one, or with `at_limit fail` one too many."""
+        node = self._step.node
+        last = node.max_turns if node.at_limit == "fail" else node.max_turns - 1
+        if self._turn >= last:
+            return f"{node.max_turns} {'turn' if node.max_turns == 1 else 'turns'}"
+        if node.max_total_tokens is not None and self._tokens >= node.max_total_tokens:
+            return f"{node.max_total_tokens} tokens"
+        if node.max_time is not None and asyncio.get_running_loop().time() - self._began >= node.max_time:
+            return f"{node.max_time:g} s"
+        return None
+
+    def _told(self) -> tuple[str, ...]:
+        """What users said that is new to the model in this turn."""
+        return () if self._turn else tuple(each.content for each in self._messages if each.role == "user")
+
+    # --- hearing the model ---
+
+    def _heard(self, outcome: Outcome) -> Any:
+        """Takes a turn: MORE, PENDING while its calls are made, the value, or a failure."""
+        step, frame = self._step, self._frame
+        report = step.report
+        report.merged += outcome.merged
+        report.fetched += outcome.fetched
+        if outcome.failure is not None:
+            return outcome.failure.at(step.place.name(frame.items), step.place.order(frame.items))
+        assert outcome.text is not None
+        assert self._request is not None
+        report.turns += 1
+        turn = Turn.unpacked(outcome.text)
+        self._tokens += turn.tokens(prompt_bytes(self._request))
+        said = step.prompt.said(turn, self._turn)
+        told = self._told()
+        try:
+            found = step.prompt.read(turn)
+        except OutputError as error:
+            self._decided(outcome, turn, told, ())
+            return self._unusable_reply(error, turn, said)
+        self._unusable = 0
+        if isinstance(found, Answer):
+            self._decided(outcome, turn, told, ())
+            self._note(turn)
+            return {"answer": found.value, "trace": self._trace} if step.node.trace else found.value
+        calls = tuple(self._tool_call(place, each) for place, each in enumerate(found) if each.tool is not None)
+        self._decided(outcome, turn, told, calls)
+        if self._last:
+            what = f"it asks for calls in its last turn, the {self._turn + 1}. of {step.node.max_turns}"
+            return self._failure("limit", what, raw=turn.text)
+        self._messages = (*self._messages, said)
+        self._note(turn)
+        if step.tool_calls.around is not None:
+            so_far = step.prompt.turn(self._messages, frame.row, last=False)
+            step.tool_calls.awaiting(self._session, step.engine, so_far)
+        return self._make(found)
+
+    def _unusable_reply(self, error: OutputError, turn: Turn, said: Message) -> Any:
+        """A reply that is neither a call nor an answer: the model is told, so often in a row as it may be re-asked."""
+        self._unusable += 1
+        self._note(turn, problem=error.message)
+        if self._last or error.kind == "truncated" or self._unusable > self._step.node.reask:
+            return self._failure(error.kind, error.message, raw=error.text)
+        self._step.report.reasks += 1
+        self._turn += 1
+        kept = (said,) if said.content.strip() or said.calls else ()
+        self._messages = (*self._messages, *kept, *self._step.prompt.correction(error, last=self._next_is_last()))
+        return MORE
+
+    def _next_is_last(self) -> bool:
+        return self._step.node.at_limit == "answer" and self._limit() is not None
+
+    def _note(self, turn: Turn, problem: str = "") -> None:
+        """Begins a turn of the trace."""
+        if self._step.node.trace:
+            noted: dict[str, Any] = {"turn": self._turn + 1, "text": turn.text, "calls": []}
+            if problem:
+                noted["problem"] = problem
+            noted |= {"prompt_tokens": turn.prompt_tokens, "completion_tokens": turn.completion_tokens}
+            self._trace.append(noted)
+
+    # --- calling tools ---
+
+    def _make(self, found: list[Asked]) -> Any:
+        """Makes the calls of a turn: all at once where none of them acts, else one after the other, in their order."""
+        self._lines = [""] * len(found)
+        self._shown = [{} for _ in found]
+        self._left = len(found)
+        self._cut = None
+        self._step.report.tool_calls += len(found)
+        self._waiting = list(enumerate(found))
+        together = all(each.tool is None or each.tool.effects in HARMLESS for each in found)
+        return self._next_calls(together=together)
+
+    def _next_calls(self, *, together: bool) -> Any:
+        """Makes those calls that are not made yet, up to one that has to be waited for, where they go in order."""
+        while self._waiting:
+            place, asked = self._waiting.pop(0)
+            if asked.tool is None:
+                self._got(place, asked, None, asked.problem)
+                if not together:
+                    self._drop_rest()
+                continue
+            outcome = self._submit(place, asked, together=together)
+            if outcome is not None:
+                self._returned(place, asked, outcome, together=together)
+            elif not together:
+                break
+        return self._after_calls() if self._left == 0 else PENDING
+
+    def _submit(self, place: int, asked: Asked, *, together: bool) -> Outcome | None:
+        """Submits one call; its outcome where that is known already."""
+        step, frame = self._step, self._frame
+        tool = asked.tool
+        assert tool is not None
+        args = list(asked.args)
+        made = self._tool_call(place, asked)
+        name, order = step.place.name(frame.items), step.place.order(frame.items)
+        key = merge_key(tool, args)
+        known = None
+        if tool in step.askings:
+            turns = (*frame.turns, self._turn, place)
+            known = step.askings[tool].call(args, 0, row=frame.row, place=name, turns=turns, shared=key)
+            # A call that has to be made anew in this run is no result for another one.
+            known.stored = known.stored and key is not None
+        caller = ToolCaller(
+            lambda args, call: step.tool_calls.call(made), step.limits, step.report, step.timeouts[tool]
+        )
+
+        def settle(outcome: Outcome) -> None:
+            self._returned(place, asked, outcome, together=together)
+            if self._left == 0:
+                self._go_on(self._after_calls())
+            elif not together:
+                self._go_on(self._next_calls(together=False))
+
+        call = Call(
+            step=name,
+            order=order,
+            priority=(frame.sequence, *frame.path, step.index, self._turn, place),
+            key=key,
+            lane=step.lanes[tool],
+            make=partial(caller.make, args),
+            settle=settle,
+            wanted=lambda: not frame.scope.closed,
+            row=frame.row,
+            asked=known,
+        )
+        return step.dispatcher.submit(call)
+
+    def _tool_call(self, place: int, asked: Asked) -> ToolCall:
+        tool = asked.tool
+        assert tool is not None
+        return ToolCall(
+            tool=tool,
+            args=named(tool, asked.args),
+            row=self._frame.row,
+            step=self._step.place.name(self._frame.items),
+            session=self._session,
+            turn=self._turn,
+            position=place,
+        )
+
+    def _returned(self, place: int, asked: Asked, outcome: Outcome, *, together: bool) -> None:
+        """Takes the outcome of a call."""
+        report, failure = self._step.report, outcome.failure
+        report.merged += outcome.merged
+        report.fetched += outcome.fetched
+        if outcome.merged or outcome.fetched:
+            self._step.tool_calls.returned(self._tool_call(place, asked), spared(outcome))
+        if failure is None:
+            self._got(place, asked, outcome.text, "")
+            return
+        if failure.cut_short or failure.passing:
+            self._cut = self._cut or failure
+        self._got(place, asked, None, failure.message)
+        if not together:
+            self._drop_rest()
+
+    def _drop_rest(self) -> None:
+        """Makes no further call of the turn: what follows was asked for in the belief that this one would go well."""
+        for place, asked in self._waiting:
+            self._got(place, asked, None, "not called, since a call of the same turn before it failed")
+        self._waiting = []
+
+    def _got(self, place: int, asked: Asked, text: str | None, problem: str) -> None:
+        self._left -= 1
+        self._lines[place] = line_of(asked.name, text, problem)
+        if text is None:
+            self._step.report.tool_errors += 1
+        if self._step.node.trace:
+            shown = {"tool": asked.name, "args": asked.given}
+            self._shown[place] = shown | ({"error": problem} if text is None else {"result": json.loads(text)})
+
+    def _after_calls(self) -> Any:
+        """The calls of a turn have ended: the model is told, and asked again."""
+        if self._cut is not None:
+            step, frame = self._step, self._frame
+            return self._cut.at(step.place.name(frame.items), step.place.order(frame.items))
+        if self._step.node.trace:
+            self._trace[-1]["calls"] = self._shown
+        number, self._turn = self._turn, self._turn + 1
+        results = self._step.prompt.results(number, self._lines, last=self._next_is_last())
+        self._messages = (*self._messages, *results)
+        self._lines, self._shown = [], []
+        return MORE
+
+    # --- what others hear ---
+
+    def _decided(self, outcome: Outcome, turn: Turn, told: tuple[str, ...], calls: tuple[ToolCall, ...]) -> None:
+        made = not (outcome.merged or outcome.fetched)
+        self._step.tool_calls.decided(
+            Decision(
+                session=self._session,
+                row=self._frame.row,
+                step=self._step.place.name(self._frame.items),
+                turn=self._turn,
+                told=told,
+                text=turn.text,
+                calls=calls,
+                source=source_of(outcome),
+                began=self._started if made else None,
+                ended=asyncio.get_running_loop().time() if made else None,
+            )
+        )
+
+    def _failure(self, kind: str, message: str, raw: str | None = None) -> Failure:
+        step, items = self._step, self._frame.items
+        name, order = step.place.name(items), step.place.order(items)
+        return Failure(kind, message, step=name, order=order, attempts=self._turn + 1, raw=raw, own=True)
