@@ -22,7 +22,7 @@ _KEYS: dict[Stage, tuple[str, ...]] = {
     "logical": ("warnings", "logical"),
     "optimized": ("rules", "idle", "optimized"),
     "tree": ("tree",),
-    "physical": ("physical",),
+    "physical": ("physical", "patterns"),
     "cost": ("table", "cost", "measured"),
 }
 
@@ -40,6 +40,7 @@ def report_json(report: ExplainReport, *, stage: Stage = "all") -> dict[str, Any
         "optimized": to_json(report.plan),
         "tree": report.tree.as_json(),
         "physical": _physical(report.physical),
+        "patterns": None if report.patterns is None else [asdict(agent) for agent in report.patterns],
         "table": None if report.table is None else _table(report.table),
         "cost": report.costs.as_json(),
         "measured": None if report.measured is None else _measured(report.measured),

@@ -102,12 +102,38 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PatternShown:
+    """A call that would be made ahead: what people read of its pattern, how often that was right, what it is worth.
+
+    `hides` are seconds where it is right, `value` is the expected one of each launch, in seconds of waiting.
+    """
+
+    text: str
+    tool: str
+    chances: float
+    p: float
+    p_low: float
+    hides: float
+    value: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentPatterns:
+    """What patterns would make ahead of the decisions of an agent; `notes` say what they would not, and why."""
+
+    step: str
+    shown: tuple[PatternShown, ...]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ExplainReport:
     """All of it. `idle` are the rules that were tried and changed nothing.
 
     `sizes` are the mean tokens of the values in prompts by their key, where a table was looked at. `token_ids`: the
     tokenizer gives tokens, so that prompts are compared by them. `exact_prefixes`: the tokens of distinct prefixes are
-    counted, since all prompts hang on the input alone.
+    counted, since all prompts hang on the input alone. `patterns` say what would be made ahead for each agent, where
+    patterns were given.
     """
 
     name: str
@@ -125,6 +151,7 @@ class ExplainReport:
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     measured: Measured | None = None
+    patterns: tuple[AgentPatterns, ...] | None = None
 
     @property
     def changed(self) -> bool:

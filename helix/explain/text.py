@@ -69,6 +69,7 @@ class _Text:
             yield self._tree()
         if worth_telling(report.physical):
             yield self._schedule()
+        yield self._speculation()
         yield self._costs()
         yield self._measured()
 
@@ -94,6 +95,7 @@ class _Text:
         yield [self._heading("Physical plan", title(plan)), *lines, *notes]
         if plan.advice:
             yield [self._heading("Wanted of an SGLang server"), *advice_lines(plan, self._width, color=self._color)]
+        yield self._speculation()
 
     def cost(self) -> Iterator[list[str]]:
         """What the plan costs."""
@@ -215,6 +217,26 @@ class _Text:
             failed.append(f"{total:,} of {table_facts.rows:,} rows cannot be used and are not called ({kinds})")
         return [*failed, *notes(self._report)]
 
+    # --- speculation ---
+
+    def _speculation(self) -> list[str]:
+        """What patterns would make ahead of the decisions of agents."""
+        lines: list[str] = []
+        for agent in self._report.patterns or ():
+            lines += [self._heading("Speculation", f"on what `{agent.step}` will ask for")]
+            heads = ["pattern", "chances", "p", "p_low", "hides", "value"]
+            rows = [
+                [each.text, f"{each.chances:,.0f}", f"{each.p:.2f}", f"{each.p_low:.2f}", f"{each.hides:.2g} s",
+                 f"{each.value:.2g} s"]
+                for each in (agent.shown if self._verbose else agent.shown[:_PATTERNS])
+            ]  # fmt: skip
+            if rows:
+                lines += table([heads, *rows], self._width, color=self._color)
+            left = len(agent.shown) - len(rows)
+            notes = [*([f"{left:,} more; --verbose shows them"] if left else []), *agent.notes]
+            lines += self._paragraph("; ".join(notes), style="quiet") if notes else []
+        return lines
+
     # --- measured ---
 
     def _measured(self) -> list[str]:
@@ -229,6 +251,8 @@ class _Text:
         return lines
 
 
+# Patterns that are shown of an agent, unless all are asked for.
+_PATTERNS = 12
 _HEADS = ("step", "", "calls", "merged", "prompt", "cached", "generated", "seconds")
 
 

@@ -16,10 +16,10 @@ class Figures:
     `decisions` of models were seen, `guesses` passed the gate, `launched` calls were made for them. `hits` are real
     calls that had their result from one, `late_hits` those of them that had to wait for the rest of it, `compared`
     those that were made all the same to compare, and `differences` of these differed; `wasted` launches were for
-    nothing, for `wasted_seconds` of work. `shadow_guesses` were not made; `shadow_hits` of them would have been right and hidden
-    `shadow_hidden` seconds. `hidden` are seconds that real calls did not wait, `limit` those that they could have been
-    spared if each read had begun with the decision that asked for it. `delayed` are seconds that real calls waited for
-    a place. `by_bin` holds, for each tenth of the lower bound, predictions, hits and the sum of the bounds.
+    nothing, for `wasted_seconds` of work. `shadow_guesses` were not made; `shadow_hits` of them would have been right
+    and hidden `shadow_hidden` seconds. `hidden` are seconds that real calls did not wait, `limit` those that they could
+    have been spared if each read had begun with the decision that asked for it. `delayed` are seconds that real calls
+    waited for a place. `by_bin` holds, for each tenth of the lower bound, predictions, hits and the sum of the bounds.
     """
 
     decisions: int = 0
