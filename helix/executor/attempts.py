@@ -109,12 +109,16 @@ class EngineCaller:
             except CutShort as error:
                 raise _Failed(error if last is None else _given_up(error, last), made + tries) from None
             except TimedOut as error:
+                if call.record is not None:
+                    call.record.failed(error, request)
                 last = error
                 tries += 1
                 if error.final or tries >= self._attempts:
                     raise _Failed(error, made + tries) from None
                 wait = 0.0
             except EngineError as error:
+                if call.record is not None:
+                    call.record.failed(error, request)
                 last = error
                 if error.fatal:
                     self._limits.stop(error.message, fatal=True)

@@ -55,6 +55,9 @@ class OpenRecord:
             self.started = monotonic() if began is None else began
         self.attempts += 1
 
+    def failed(self, error: BaseException, request: Request | None = None) -> None:
+        """Hears of an attempt that came to an error."""
+
     def reply(self, request: Request, reply: Reply) -> None:
         """Hears of a reply, also of one that does not parse."""
         self.prompt = _sum(self.prompt, reply.prompt_tokens)
