@@ -29,7 +29,7 @@ def forecast_fragment(forecast: Forecast) -> str:
     if trial.steps:
         parts.append(section("Steps", table(words.STEP_HEADS, words.step_rows(trial))))
     pictures = list(plots(forecast))
-    if pictures:
+    if trial.calls:
         parts.append(section("Over time", texts(pictures[:3])))
     if forecast.plain is not None:
         about = "The plan as it is written, each call sent as soon as it can be, and the optimized plan."
@@ -37,7 +37,7 @@ def forecast_fragment(forecast: Forecast) -> str:
     if forecast.cases:
         about = "The optimized plan on other GPUs. Speed-ups are over the first row of the same GPU."
         shown = table(words.CASE_HEADS, words.case_rows(forecast), about)
-        parts.append(section("What if", shown + texts(pictures[3:])))
+        parts.append(section("What if", shown + texts(pictures[3 if trial.calls else 0 :])))
     log = f"log {trial.digest} ({words.count(trial.events, 'event')})"
     parts.append(section("Notes", listed([*words.notes(forecast), log], "notes")))
     return f'<div class="hx">{"".join(parts)}</div>'

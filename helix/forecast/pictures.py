@@ -19,7 +19,7 @@ def plots(forecast: Forecast) -> Iterator[Plot]:
         yield workers(trial)
         yield hit_rates(forecast)
         yield cache(trial)
-    if sum(case.trial is not None for case in forecast.cases) > 1:
+    if trial.makespan > 0 and sum(case.trial is not None for case in forecast.cases) > 1:
         yield makespans(forecast)
         yield gpu_hours(forecast)
 

@@ -15,7 +15,7 @@ from helix.optimizer.tree.refs import CallSite
 from helix.optimizer.tree.texts import digest
 from helix.types import BOOL, Choice, Optional
 
-LengthSource = Literal["measured", "profile", "sample", "declared", "assumed"]
+LengthSource = Literal["measured", "profile", "sample", "declared", "assumed", "given"]
 
 MIN_RUNS = 30
 ASSUMED = 256
@@ -23,7 +23,9 @@ ASSUMED = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Length:
-    """The length of a step's replies in tokens: mean, 90th percentile, and where they are from."""
+    """The length of a step's replies in tokens: mean, 90th percentile, and where they are from (`given`: by a person,
+    for a simulation).
+    """
 
     mean: float
     p90: float

@@ -36,7 +36,9 @@ def simulate_workflow(workflow: Workflow, wanted: Wanted) -> Forecast:
             main = TrialRun(workflow, wanted, places.main(), "optimized", profile=profile)
             plain: Trial | None = None
             if wanted.plain:
-                plain = TrialRun(workflow, wanted, places.main(), "plain", profile=profile, keep=False).trial
+                plain = TrialRun(
+                    workflow, wanted, places.main(), "plain", profile=profile, keep=False, lengths=main.lengths
+                ).trial
             done = tuple(_case(workflow, wanted, places, main, profile, gpu, ranks) for gpu, ranks in cases)
     finally:
         if profile is not None:
@@ -73,7 +75,7 @@ def _case(
     except OptionError as error:
         # A GPU that the model does not fit on is a row of the table; what is no GPU was found before.
         return Case(gpu=name, ranks=ranks, gpus=ranks * wanted.tp, trial=None, problem=_short(str(error)))
-    trial = TrialRun(workflow, wanted, place, "optimized", profile=profile, keep=False).trial
+    trial = TrialRun(workflow, wanted, place, "optimized", profile=profile, keep=False, lengths=main.lengths).trial
     bounds = None if main.bounds_of is None else main.bounds_of.on(place.time)
     return Case(gpu=name, ranks=ranks, gpus=ranks * wanted.tp, trial=replace(trial, bounds=bounds))
 

@@ -61,6 +61,11 @@ class Simulated(Prepared):
         equipment.tool_calls.watchers.append(self.tools)
         return super()._engines_opened(equipment)
 
+    def looked_at(self) -> LogicalPlan:
+        """The plan, once the table was looked at."""
+        self._look_at_table()
+        return self.plan
+
     def physical(self, capabilities: Capabilities | None = None, *, budget: float = 1.0) -> PhysicalPlan:
         began = time.perf_counter()
         made = super().physical(capabilities, budget=budget)
@@ -80,13 +85,16 @@ class TrialRun:
         *,
         profile: Profile | None = None,
         keep: bool = True,
+        lengths: Mapping[str, Length] | None = None,
     ) -> None:
-        """Runs it. `keep` keeps the calls, for bounds. Raises what a run raises before its first call."""
+        """Runs it. `keep` keeps the calls, for bounds; `lengths` are those of another trial, to be the same here.
+        Raises what a run raises before its first call.
+        """
         history = History(place.settings.ranks)
         engine = KeepingEngine(place.settings, place.cost, model=place.model, watcher=history)
         engine.keep = keep
         prepared = Simulated(workflow, wanted, engine, plan, profile)
-        found = step_lengths(prepared, wanted, profile)
+        found = {**step_lengths(prepared, wanted, profile), **(lengths or {})}
         base = wanted.output_tokens if isinstance(wanted.output_tokens, int) else None
         engine.settings = with_lengths(place.settings, {name: each.mean for name, each in found.items()}, base)
         says = f"{plan} plan on {place.deployment.name}"
@@ -94,6 +102,7 @@ class TrialRun:
         report = result.report
         history.finish(round(report.seconds * SECOND))
         self.place = place
+        self.lengths = found
         self.engine = engine
         self.bounds_of = _bounds_of(prepared, engine) if keep else None
         self.trial = _trial(plan, place, prepared, report, engine, history, found, self._bounds(place))
@@ -108,25 +117,27 @@ def _bounds_of(prepared: Simulated, engine: KeepingEngine) -> BoundsOf:
     return BoundsOf(prepared.plan, engine, made, slots)
 
 
-def step_lengths(prepared: Prepared, wanted: Wanted, profile: Profile | None) -> dict[str, Length]:
+def step_lengths(prepared: Simulated, wanted: Wanted, profile: Profile | None) -> dict[str, Length]:
     """The mean length of each llm step's replies that the simulation is to have, and where it is from. Steps that
     return a type have none.
     """
     lengths = Lengths(profile=profile)
+    # What is known is kept under the plan that ran, whose row order a table decides: both plans are asked.
+    plans = (prepared.looked_at(), prepared.bound.plan)
     given: Mapping[str, int] = wanted.output_tokens if isinstance(wanted.output_tokens, Mapping) else {}
     same = wanted.output_tokens if isinstance(wanted.output_tokens, int) else None
     found: dict[str, Length] = {}
-    for site in resolve_plan(prepared.plan).calls:
+    for site in (site for plan in plans for site in resolve_plan(plan).calls):
         node = site.node
         if not isinstance(node, Generate):
             continue
         name = static_name(node.step)
         kind = node.returns.inner if isinstance(node.returns, Optional) else node.returns
         tokens = given.get(name, same)
-        if kind != TEXT or name in found:
+        if kind != TEXT or (name in found and found[name].source not in ("declared", "assumed")):
             continue
         if tokens is not None:
-            found[name] = Length(mean=float(tokens), p90=float(tokens), source="declared", runs=-1)
+            found[name] = Length(mean=float(tokens), p90=float(tokens), source="given")
         else:
             found[name] = lengths.of(site, ESTIMATE)
     return found
@@ -219,7 +230,7 @@ def _kinds(prepared: Prepared, report: RunReport) -> tuple[list[str], list[str]]
 
 
 def _step(name: str, step: StepReport, length: Length | None) -> StepFigures:
-    source = "type" if length is None else "given" if length.runs < 0 else length.source
+    source = "type" if length is None else length.source
     return StepFigures(
         step=name,
         calls=step.calls,

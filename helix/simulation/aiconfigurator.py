@@ -86,9 +86,9 @@ def aiconfigurator_cost(
 def _estimate() -> Estimate:
     try:
         with _quiet():
-            from aiconfigurator.cli import cli_estimate
+            from aiconfigurator.cli.api import cli_estimate
     except ImportError as error:
-        missing = "" if (error.name or "").startswith("aiconfigurator") else f" ({error})"
+        missing = "" if error.name == "aiconfigurator" else f", or not in a version that is known ({error})"
         raise OptionError(f"aiconfigurator is not installed{missing}: {EXTRA}") from None
     found: Estimate = cli_estimate
     return found
