@@ -138,6 +138,15 @@ def jsonl(rows: Sequence[Mapping[str, Any]]) -> str:
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
+def toml(value: Any) -> str:
+    """A JSON value as TOML: but for records they are written alike."""
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{json.dumps(name)} = {toml(item)}" for name, item in value.items()) + " }"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(toml, value))}]"
+    return json.dumps(value)
+
+
 def said_calls(text: str) -> int:
     """The number of calls in the closing words of a command."""
     (number,) = re.findall(r"([\d,]+) calls?(?:,| in )", text)
@@ -165,10 +174,10 @@ class Folder:
         return self.write("rows.jsonl", jsonl(rows))
 
     def rules(self, *rules: Mapping[str, Any], **settings: Any) -> Path:
-        """Writes the engine's rules. JSON values are TOML values."""
-        text = "[engine]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in settings.items())
+        """Writes the engine's rules."""
+        text = "[engine]\n" + "".join(f"{key} = {toml(value)}\n" for key, value in settings.items())
         for rule in rules:
-            text += "[[rule]]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in rule.items())
+            text += "[[rule]]\n" + "".join(f"{key} = {toml(value)}\n" for key, value in rule.items())
         return self.write("replies.toml", text)
 
     def arguments(self, *more: str | Path, source: str | None = "rows.jsonl", engine: str | None = None) -> list[Any]:

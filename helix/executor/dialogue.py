@@ -124,7 +124,7 @@ class Dialogue:
         if reason is not None:
             if node.at_limit == "fail":
                 step.report.at_limit += 1
-                return self._failure("limit", f"no answer within {reason}")
+                return self._failure("limit", f"no answer within {reason}", turns=turn)
             if turn:
                 step.report.at_limit += 1
         request = step.prompt.turn(self._messages, frame.row, last=self._last)
@@ -394,7 +394,9 @@ class Dialogue:
             )
         )
 
-    def _failure(self, kind: str, message: str, raw: str | None = None) -> Failure:
+    def _failure(self, kind: str, message: str, *, raw: str | None = None, turns: int | None = None) -> Failure:
+        """A failure of the agent's own; `turns` were made (None: the one that is going on is the last)."""
         step, items = self._step, self._frame.items
         name, order = step.place.name(items), step.place.order(items)
-        return Failure(kind, message, step=name, order=order, attempts=self._turn + 1, raw=raw, own=True)
+        attempts = self._turn + 1 if turns is None else turns
+        return Failure(kind, message, step=name, order=order, attempts=attempts, raw=raw, own=True)
