@@ -165,9 +165,12 @@ class History:
     def _double(self) -> None:
         self.span *= 2
         half = (self.spans + 1) // 2
-        for series in (*self._floats, self.calls, self.prompt, self.cached):
+        for floats in self._floats:
             for at in range(half):
-                second = series[2 * at + 1] if 2 * at + 1 < self.spans else 0
-                series[at] = series[2 * at] + second
-            del series[half:]
+                floats[at] = sum(floats[2 * at : 2 * at + 2])
+            del floats[half:]
+        for counts in (self.calls, self.prompt, self.cached):
+            for at in range(half):
+                counts[at] = sum(counts[2 * at : 2 * at + 2])
+            del counts[half:]
         self.spans = half
