@@ -9,18 +9,18 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from helix import __version__
+from helix.cli_files import constants_of as _constants
+from helix.cli_files import load_workflow as _load
 from helix.cli_simulate import simulate
+from helix.cli_tools import access_options, tools
 from helix.cli_traces import traces
 from helix.errors import HelixError, InputError, OptionError
 from helix.progress import clean
-
-if TYPE_CHECKING:
-    from helix.dsl import Workflow
 
 WRONG, FAILED, INTERRUPTED = 2, 3, 130
 _HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -293,6 +293,8 @@ def explain(file: str, constants: tuple[str, ...], store: Path | None, **options
 @click.option("--fresh", is_flag=True, help="Make every call again, whatever is known from earlier runs.")
 @click.option("--retry-failed", is_flag=True, help="Make those calls again that failed when this was run before.")
 @click.option("--report", metavar="FILE.json", help="Write what the run took, call by call summed up, as JSON.")
+@click.option("--lane", multiple=True, metavar="NAME=N", help="Make N calls of this lane of tools at once.")
+@access_options
 @click.option("--quiet", "-q", is_flag=True, help="Say nothing but errors.")
 def run(file: str, source: str | None, target: str, constants: tuple[str, ...], quiet: bool, **options: Any) -> int:
     """Run a workflow over a table.
@@ -368,6 +370,7 @@ def show(file: str, rows: int, columns: str | None, input_format: str | None, wi
 
 cli.add_command(simulate)
 cli.add_command(traces)
+cli.add_command(tools)
 
 
 @cli.group()
@@ -409,26 +412,6 @@ def cache_clear(store: Path | None, older_than: str | None, keep_runs: bool, sur
     from helix.executor.store.settings import FOLDER
 
     return clear_command(store or FOLDER, older_than, keep_runs, sure)
-
-
-def _load(file: str) -> Workflow:
-    """The workflow that a file holds: a `.helix` file, or a Python file with one workflow in it, `file.py[:name]`."""
-    from helix import api
-
-    path, _, name = file.partition(":") if ".py" in file else (file, "", "")
-    if path.endswith(".py"):
-        return api.load_python(path, name or None)
-    return api.load(path)
-
-
-def _constants(given: tuple[str, ...]) -> dict[str, str]:
-    constants: dict[str, str] = {}
-    for each in given:
-        name, equals, value = each.partition("=")
-        if not equals or not name.strip():
-            raise OptionError(f"--set takes name=value, found `{each}`")
-        constants[name.strip()] = value
-    return constants
 
 
 def _replace(path: Path, text: str) -> None:

@@ -191,7 +191,7 @@ class Equipment:
     def _lay_lanes(self) -> None:
         """Gives each engine its lane: how many calls at once, and in which order."""
         self._report.policy = self._policy.name
-        for lane, size in lane_sizes(self._opener.tools, self._settings.lanes or {}).items():
+        for lane, size in lane_sizes(self.tool_calls.tools, self._settings.lanes or {}).items():
             self.dispatcher.use(lane, size, OrderedQueue())
         slots = 0
         for engine in {engine.name: engine for engine in self._engines.values()}.values():

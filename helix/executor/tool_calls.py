@@ -147,6 +147,11 @@ class ToolCalls:
     def __contains__(self, tool: Tool) -> bool:
         return tool in self._tools
 
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """The tools that are open, in the order in which they were opened."""
+        return tuple(self._tools)
+
     def add(self, tool: Tool, run: RunTool) -> None:
         """Takes a tool that is ready to be called."""
         self._tools[tool] = run

@@ -60,7 +60,15 @@ class Session:
         self._position = 0
 
     def run(self) -> None:
-        """Runs all blocks."""
+        """Runs all blocks; what they start by name are the programs of the tests."""
+        before = os.environ.get("PATH", "")
+        os.environ["PATH"] = os.pathsep.join((str(self._programs()), before))
+        try:
+            self._run_all()
+        finally:
+            os.environ["PATH"] = before
+
+    def _run_all(self) -> None:
         while self._position < len(self._blocks):
             block = self._blocks[self._position]
             self._position += 1

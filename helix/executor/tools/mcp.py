@@ -10,6 +10,7 @@ import asyncio
 import json
 from collections.abc import Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +45,9 @@ class McpServers:
     """The MCP servers of a run, each started when its first tool is opened."""
 
     def __init__(self, folder: Path | None, access: ToolAccess, threads: Threads) -> None:
+        # The second package of the two came with the protocol's second SDK.
+        if find_spec("mcp") is None or find_spec("mcp_types") is None:
+            raise OptionError("tools of MCP servers need the package mcp: pip install 'helix-workflows[mcp]'")
         self._access = access
         self._threads = threads
         self._configured = find_servers(access.servers, folder)
@@ -127,7 +131,8 @@ class _Server:
     async def tools(self) -> dict[str, mcp_types.Tool]:
         """What the server lists. Raises OptionError where it cannot be spoken to."""
         try:
-            await self._connected()
+            if not self.known:
+                await self._connected()
         except ToolError as error:
             raise OptionError(str(error)) from None
         return self.known
@@ -215,7 +220,7 @@ class _Server:
 
     async def _converse(self, ready: asyncio.Future[Client], stop: asyncio.Event) -> None:
         """Holds the conversation until it is to end."""
-        from mcp import Client, MCPError
+        from mcp import Client
 
         try:
             async with AsyncExitStack() as stack:
@@ -228,8 +233,7 @@ class _Server:
             raise
         except BaseException as error:
             if not ready.done():
-                reason = self._why() if isinstance(error, MCPError) and self._gone(error) else ""
-                reason = reason or f": {self.words(error)}"
+                reason = self._why() or f": {self.words(error)}"
                 ready.set_exception(ToolError(f"the server `{self.name}` cannot be spoken to{reason}"))
         finally:
             if not ready.done():
@@ -392,6 +396,9 @@ def declaration(server: str, listed: mcp_types.Tool, effects: str | None) -> str
         default = f" = {to_json_text(column.default)}" if has_default(column) else ""
         params.append(f"{column.name}: {column.type}{default}")
     returns = JSON if listed.output_schema is None else type_of_schema(listed.output_schema)
+    if isinstance(returns, Record) and [name for name, _ in returns.fields] == ["result"]:
+        # What is no record is wrapped in one, and unwrapped again where it is called.
+        returns = returns.fields[0][1]
     traits = [] if effects is None or effects == "unknown" else [f"effects {effects}"]
     if listed.description:
         traits.append(f"description {quote(' '.join(listed.description.split())[:200])}")

@@ -6,6 +6,7 @@ The SDK's own transport reads a line of any length; here one that is too long en
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 from collections.abc import AsyncIterator, Mapping
@@ -134,6 +135,12 @@ class StdioServer:
 def _parsed(line: bytes) -> SessionMessage | Exception:
     try:
         return SessionMessage(mcp_types.jsonrpc_message_adapter.validate_json(line, by_name=False))
+    except (ValueError, RecursionError):
+        pass
+    try:
+        # Half a character (a lone surrogate) in a text makes no message unreadable.
+        whole = json.dumps(json.loads(line.decode("utf-8", "replace")), ensure_ascii=False).encode("utf-8", "replace")
+        return SessionMessage(mcp_types.jsonrpc_message_adapter.validate_json(whole, by_name=False))
     except (ValueError, RecursionError) as error:
         return error
 

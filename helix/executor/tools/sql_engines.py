@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -40,7 +41,7 @@ _BEGIN: dict[str, tuple[str, ...]] = {
     "mariadb": ("SET SESSION max_statement_time = {s}", "START TRANSACTION READ ONLY"),
     "oracle": ("SET TRANSACTION READ ONLY",),
 }
-_DUCKDB = {
+_DUCKDB: dict[str, str | bool | int | float | list[str]] = {
     "enable_external_access": "false",
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
@@ -148,6 +149,7 @@ class DuckDatabase:
         if not path.is_file():
             raise OptionError(f"sql tool `{tool.name}`: the database {path} does not exist")
         self._path = path
+        self._lock = threading.Lock()
         self._connection: Any = None
 
     def open(self) -> None:
@@ -170,7 +172,9 @@ class DuckDatabase:
         pieces = list(parameters(statement, values))
         text = "".join(piece if name is None else f"${name}" for piece, name in pieces)
         used = {name: values[name] for _, name in pieces if name is not None}
-        cursor = self._connection.cursor()
+        # A connection serves one call at a time, and refuses a second one instead of letting it wait.
+        with self._lock:
+            cursor = self._connection.cursor()
         running(cursor.interrupt)
         try:
             cursor.execute(text, used) if used else cursor.execute(text)
@@ -178,12 +182,17 @@ class DuckDatabase:
         except (duckdb.Error, ValueError, OverflowError, RuntimeError) as error:
             raise ToolError(_first_line(error)) from None
         finally:
-            cursor.close()
+            # It may be just being interrupted; then it is closed when it is freed.
+            with suppress(duckdb.Error):
+                cursor.close()
 
     def close(self) -> None:
-        """Closes the file."""
+        """Closes the file; a query that was given up and still runs keeps it open until it ends."""
         if self._connection is not None:
-            self._connection.close()
+            import duckdb
+
+            with self._lock, suppress(duckdb.Error):
+                self._connection.close()
 
 
 class UrlDatabase:
