@@ -7,9 +7,10 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from pathlib import Path
+from typing import Any
 
 from helix.bench.batches import reference_of
-from helix.bench.cells import Batch, Cell, Outcome, Reference
+from helix.bench.cells import Batch, Cell, Outcome
 from helix.bench.measure import run_cell
 from helix.bench.results import Results
 
@@ -68,26 +69,26 @@ class _Work:
     def on(self, pool: ProcessPoolExecutor, cells: Sequence[Cell], batches: Sequence[Batch]) -> None:
         """Makes runs on a pool: each as soon as its reference is there."""
         references = self._results.references
-        looked: dict[Future[Reference], Batch] = {
-            pool.submit(reference_of, batch, self._folder): batch for batch in batches
-        }
-        running: dict[Future[Outcome], Cell] = {}
+        looked: dict[Future[Any], Batch] = {}
+        running: dict[Future[Any], Cell] = {}
 
         def begin(some: Sequence[Cell]) -> None:
             for cell in some:
                 running[pool.submit(run_cell, cell, references[cell.batch], self._folder)] = cell
 
         try:
+            for batch in batches:
+                looked[pool.submit(reference_of, batch, self._folder)] = batch
             begin([cell for cell in cells if cell.batch in references])
             while looked or running:
                 done, _ = wait([*looked, *running], return_when=FIRST_COMPLETED)
                 for future in done:
                     if future in looked:
-                        batch = looked.pop(future)  # type: ignore[arg-type]
-                        references[batch] = future.result()  # type: ignore[assignment]
+                        batch = looked.pop(future)
+                        references[batch] = future.result()
                         begin([cell for cell in cells if cell.batch == batch])
                     else:
-                        self.made(running.pop(future), future.result())  # type: ignore[arg-type]
+                        self.made(running.pop(future), future.result())
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise

@@ -381,9 +381,9 @@ def _figure_blocks(found: Found, wish: Wish) -> list[Block]:
                     notes=_workloads_note(places),
                 )
             )
-    rows = []
+    latencies: list[tuple[str, str, str]] = []
     for place, methods in found.items():
-        rows += [
+        latencies += [
             (
                 f"{place[0]} {place[3]}, {each.name}",
                 median([run.p50 for run in each.runs.values()]),
@@ -400,7 +400,7 @@ def _figure_blocks(found: Found, wish: Wish) -> list[Block]:
             rows=(
                 ("published, without Helium", figure(before50), figure(before95)),
                 ("published, with Helium", figure(after50), figure(after95)),
-                *rows,
+                *latencies,
             ),
             notes=published.FLAWS,
         )

@@ -7,6 +7,7 @@ computed first, alone, and they follow. A call is held back while the cache has 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -16,14 +17,13 @@ from helix.executor.policies.base import EnginePlace, Warmup
 from helix.executor.policies.ordered import plan_order
 from helix.executor.policies.prefix_cache import ROLE, TEXT, Node, messages_of, prompt_text
 from helix.executor.policies.rank import Rank, Ticket
+from helix.places import static_name
 
 if TYPE_CHECKING:
     from helix.executor.calls import Call, Outcome
 
 # Tokens saved that are worth a warm-up, where the engine does not tell what a pass costs it.
 WORTH = 64.0
-# The share of a cache up to which beginnings are computed side by side; beyond it one at a time, in their order.
-EARLY = 0.25
 # A shorter beginning is computed by each call that has it: many share a word or two by chance.
 SHORTEST = 8.0
 # Tokens of prefill that moving a call to another rank has to save (scheduling, step 13).
@@ -41,6 +41,8 @@ HALF = 0.5
 FOLLOWS, MOST_FOLLOWS = 24, 2
 # The share of the slots below which an engine has too little to do.
 BUSY = 0.5
+# The share of a cache that may be held for rows that wait while others go first.
+PARKED = 0.1
 
 
 class _Row:
@@ -59,13 +61,14 @@ class _Row:
 
 
 class _Warming:
-    """A beginning that is being computed, and the calls that wait for it."""
+    """A beginning that is being computed, the calls that wait for it, and the room that they will want."""
 
-    __slots__ = ("held", "node", "rank")
+    __slots__ = ("held", "more", "node", "rank")
 
-    def __init__(self, node: Node, rank: Rank) -> None:
+    def __init__(self, node: Node, rank: Rank, more: float) -> None:
         self.node = node
         self.rank = rank
+        self.more = more
         self.held: list[Ticket] = []
 
 
@@ -90,6 +93,8 @@ class CacheAwareQueue:
         place: EnginePlace,
         *,
         key: Callable[[Call], Any] = plan_order,
+        level: Callable[[Call], float] = lambda call: 0.0,
+        continues: Callable[[Call], bool] = lambda call: False,
         warm_ups: bool = True,
         ledger: bool = True,
         holds: bool = True,
@@ -103,6 +108,8 @@ class CacheAwareQueue:
         self._affinity = affinity
         self._at_once = min(each, capabilities.max_running or each)
         self._key = key
+        self._level = level
+        self._continues = continues
         self._worth = capabilities.pass_tokens or WORTH
         self._warms = warm_ups and place.warm is not None
         self._failures = 0
@@ -114,6 +121,13 @@ class CacheAwareQueue:
         self._per_token = PER_TOKEN
         for rank in self._ranks:
             rank.resize(PER_TOKEN)
+        self._no_room = False
+        self._wake: Callable[[], None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def attach(self, wake: Callable[[], None]) -> None:
+        """From now on calls are sent together: `wake` has free workers ask again."""
+        self._wake = wake
 
     @property
     def locked(self) -> float | None:
@@ -127,10 +141,14 @@ class CacheAwareQueue:
     def put(self, call: Call) -> None:
         request = call.request
         text = None if request is None else prompt_text(request.model or "", request.messages)
-        ticket = Ticket(call, self._key(call), 0 if text is None else len(text))
+        ticket = Ticket(call, self._key(call), 0 if text is None else len(text), self._level(call))
         ticket.reserve = self._reply_length(call) * self._per_token
         rank = self._place(call, text)
-        self._rows.setdefault(call.instance, _Row(rank)).calls += 1
+        row = self._rows.get(call.instance)
+        if row is None:
+            row = self._rows[call.instance] = _Row(rank)
+            rank.fresh += 1
+        row.calls += 1
         self._enter(ticket, rank, text)
         rank.push(ticket)
 
@@ -163,7 +181,7 @@ class CacheAwareQueue:
         """The tokens that a reply is expected to hold while it is decoded: half of what those of its step take in the
         mean, else of what it may take.
         """
-        known = self._replies.get(call.step.partition("[")[0])
+        known = self._replies.get(static_name(call.step))
         most = None if call.request is None else call.request.max_tokens
         if known is None or known.count < _ENOUGH:
             return HALF * min(most or REPLY, REPLY)
@@ -172,39 +190,77 @@ class CacheAwareQueue:
     # --- calls out ---
 
     def take(self) -> Call | Warmup | None:
+        now = asyncio.get_running_loop().time() if self._wake is not None else 0.0
         for rank in sorted(self._ranks, key=lambda each: (each.running - each.slots, each.number)):
+            if self._wake is not None and not self._opens(rank, now):
+                continue
             if rank.running < rank.slots:
                 job = self._next(rank)
                 if job is None and not len(rank) and self._steal(rank):
                     job = self._next(rank)
                 if job is not None:
                     return job
+            rank.pace.close(now, full=len(rank) > 0)
         return None
 
+    def _opens(self, rank: Rank, now: float) -> bool:
+        """Whether calls of a rank may go now; else they are asked for again when they may."""
+        left = rank.pace.left(now, len(rank), rank.running)
+        if left is not None and left <= 0:
+            rank.pace.open = True
+        elif left is not None and (self._timer is None or self._timer.when() > now + left):
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = asyncio.get_running_loop().call_later(left, self._due)
+        return rank.pace.open
+
+    def _due(self) -> None:
+        self._timer = None
+        if self._wake is not None:
+            self._wake()
+
     def _next(self, rank: Rank) -> Call | Warmup | None:
-        while (ticket := rank.first()) is not None:
+        if not self._wide(rank):
+            return self._try(rank, wide=False)
+        job = self._try(rank, wide=True)
+        # Where the call with the longest rest finds no room, another one may.
+        return self._try(rank, wide=False) if job is None and self._no_room else job
+
+    def _wide(self, rank: Rank) -> bool:
+        """Whether calls with the longest rest behind them go first: near the end, so that the last ones are short and
+        many, as long as what is held for rows meanwhile takes little of the cache.
+        """
+        capacity = rank.cache.capacity
+        return rank.fresh <= self._at_once and (capacity is None or rank.cache.parked <= PARKED * capacity)
+
+    def _try(self, rank: Rank, *, wide: bool) -> Call | Warmup | None:
+        self._no_room = False
+        while (ticket := rank.first(wide=wide)) is not None:
             if not ticket.call.wanted():
-                rank.pop()
+                rank.remove(ticket)
                 # Taken like one that is made, so that both end alike.
                 self._begin(ticket, rank)
                 return ticket.call
             warming = _warming_of(ticket)
             if warming is not None:
-                warming.held.append(rank.pop())
+                rank.remove(ticket)
+                warming.held.append(ticket)
                 continue
             target = self._target(ticket)
             ahead = None if target is None else _ahead_of(ticket)
             if ahead is not None:
-                ahead.held.append(rank.pop())
+                rank.remove(ticket)
+                ahead.held.append(ticket)
                 continue
             more = 0.0 if target is None else self._followers(ticket, target, rank)
             more += self._owed(ticket, rank)
             if target is not None and self._busy(ticket, rank, more):
                 return None
             if not rank.fits(ticket, more) and not self._make_room(ticket, rank, more):
+                self._no_room = True
                 return None
-            rank.pop()
-            if target is not None and (warmup := self._warm(ticket, target, rank)) is not None:
+            rank.remove(ticket)
+            if target is not None and (warmup := self._warm(ticket, target, rank, more)) is not None:
                 return warmup
             self._begin(ticket, rank)
             return ticket.call
@@ -220,10 +276,11 @@ class CacheAwareQueue:
             return
         if row.begun and not row.running:
             rank.idle -= 1
+        rank.fresh -= not row.begun
         row.begun = True
         row.running += 1
         if ticket.node is not None and self._holds:
-            self._hold(row, ticket.node)
+            self._hold(row, ticket.node, whole=self._continues(ticket.call))
 
     def _followers(self, ticket: Ticket, target: Node, rank: Rank) -> float:
         """The room that the calls want which follow once a beginning is there: as many as the rank may run besides
@@ -241,8 +298,10 @@ class CacheAwareQueue:
         """Whether another beginning has to wait for those that are being computed: where the calls that run and those
         that follow fill the rank, or much of the cache. What was opened is then used before it is pushed out.
         """
-        opening = sum(each.node.users for each in self._warming.values() if each.rank is rank)
-        return opening > 0 and (rank.running + opening >= rank.slots or not rank.fits(ticket, more, share=EARLY))
+        others = [each for each in self._warming.values() if each.rank is rank]
+        opening = sum(each.node.users for each in others)
+        promised = sum(each.more for each in others)
+        return opening > 0 and (rank.running + opening >= rank.slots or not rank.fits(ticket, more + promised))
 
     def _make_room(self, ticket: Ticket, rank: Rank, more: float) -> bool:
         """Lets go of what is held for rows that wait for a tool, the oldest first, where the engine has little to do:
@@ -252,27 +311,34 @@ class CacheAwareQueue:
             return False
         for row in self._rows.values():
             if row.rank is rank and row.held is not None and not row.calls:
-                rank.cache.unpin(row.held)
+                rank.cache.unpin(row.held, park=True)
                 row.held = None
                 if rank.fits(ticket, more):
                     return True
         return False
 
-    def _hold(self, row: _Row, node: Node) -> None:
-        """Holds for a row what all its calls begin with; for a dialogue, whose prompts grow, the last one whole."""
+    def _hold(self, row: _Row, node: Node, *, whole: bool) -> None:
+        """Holds for a row what all its calls begin with; of a dialogue, whose prompts grow, the last one `whole`."""
         path = node.path()
-        if row.last is not None and row.last in path:
-            held: Node | None = row.last
+        if whole:
+            held: Node | None = node
+        elif row.last is not None and row.last in path:
+            held = row.last
         elif row.held is not None:
             before = set(map(id, row.held.path()))
             held = next((each for each in reversed(path) if id(each) in before), None)
         else:
             held = next((each for each in reversed(path) if each.users > 1 or len(each.children) > 1), None)
-        if held is not None:
-            row.rank.cache.pin(held)
+        self._hold_at(row, held)
+        row.last = node
+
+    @staticmethod
+    def _hold_at(row: _Row, node: Node | None) -> None:
+        if node is not None:
+            row.rank.cache.pin(node, park=True)
         if row.held is not None:
-            row.rank.cache.unpin(row.held)
-        row.held, row.last = held, node
+            row.rank.cache.unpin(row.held, park=True)
+        row.held = node
 
     def _steal(self, thief: Rank) -> bool:
         """Takes a call over from the rank with the longest line, where waiting there costs more than computing here."""
@@ -290,6 +356,8 @@ class CacheAwareQueue:
         if row is not None and row.held is None and not row.running:
             owner.idle -= row.begun
             thief.idle += row.begun
+            owner.fresh -= not row.begun
+            thief.fresh += not row.begun
             row.rank = thief
         self._enter(ticket, thief, text)
         thief.push(ticket)
@@ -324,13 +392,13 @@ class CacheAwareQueue:
                 return node
         return None
 
-    def _warm(self, ticket: Ticket, node: Node, rank: Rank) -> Warmup | None:
+    def _warm(self, ticket: Ticket, node: Node, rank: Rank, more: float) -> Warmup | None:
         """Has a beginning computed; the call waits for it. None where it ends before the first message."""
         request = ticket.call.request
         messages = messages_of(node.prompt())
         if request is None or not messages or (len(messages) == 1 and not messages[0].content):
             return None
-        warming = self._warming[ticket.call] = _Warming(node, rank)
+        warming = self._warming[ticket.call] = _Warming(node, rank, more)
         warming.held.append(ticket)
         rank.running += 1
         rank.cache.pin(node)
@@ -360,9 +428,10 @@ class CacheAwareQueue:
             row = self._rows.get(ticket.call.instance)
             if self._holds and row is not None and row.rank is rank and row.held is None:
                 # Held for its calls from now on, so that nothing that is opened later pushes it out before.
-                rank.cache.pin(node)
+                rank.cache.pin(node, park=True)
                 row.held = node
             rank.push(ticket)
+        rank.pace.ended(len(warming.held))
         rank.cache.unpin(node)
 
     # --- calls done ---
@@ -372,11 +441,14 @@ class CacheAwareQueue:
         node, reply = ticket.node, call.reply
         if node is not None and outcome.text is not None:
             said = outcome.text if reply is None else shown(reply.text, reply.calls)
-            rank.cache.extend(node, f"{ROLE}assistant{TEXT}{said}")
+            end = rank.cache.extend(node, f"{ROLE}assistant{TEXT}{said}")
+            row = self._rows.get(call.instance)
+            if end is not None and row is not None and row.held is node and self._continues(call):
+                self._hold_at(row, end)
         elif node is not None:
             rank.cache.forget(node, ticket.expected)
         if reply is not None and reply.completion_tokens is not None:
-            step = self._replies.setdefault(call.step.partition("[")[0], _Replies())
+            step = self._replies.setdefault(static_name(call.step), _Replies())
             step.count += 1
             step.total += reply.completion_tokens
         if reply is not None and reply.prompt_tokens and node is not None:
@@ -410,6 +482,7 @@ class CacheAwareQueue:
     def row_began(self, row: object, rank: int) -> None:
         if self._affinity and 0 <= rank < len(self._ranks):
             self._rows[row] = _Row(self._ranks[rank])
+            self._ranks[rank].fresh += 1
 
     def row_ended(self, row: object) -> None:
         done = self._rows.pop(row, None)
@@ -417,8 +490,9 @@ class CacheAwareQueue:
             return
         if done.begun and not done.running:
             done.rank.idle -= 1
+        done.rank.fresh -= not done.begun
         if done.held is not None:
-            done.rank.cache.unpin(done.held)
+            done.rank.cache.unpin(done.held, park=True)
 
     def drain(self) -> list[Call]:
         made: list[Ticket] = []

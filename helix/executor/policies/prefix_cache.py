@@ -46,11 +46,12 @@ def messages_of(text: str) -> tuple[Message, ...]:
 class Node:
     """A part of prompts: the text from its parent to here. `users` are calls below or at it that are not done.
 
-    `pins` count what holds it in the cache, `resident` says whether it is there or will be, `computing` is the call
-    that was sent to compute it and has not ended, `warm` the warm-up that is computing it just now.
+    `pins` count what holds it in the cache, `parks` those of them that only keep it for later, `resident` says whether
+    it is there or will be, `computing` is the call that was sent to compute it and has not ended, `warm` the warm-up
+    that is computing it just now.
     """
 
-    __slots__ = ("children", "computing", "parent", "pins", "resident", "stamp", "text", "users", "warm")
+    __slots__ = ("children", "computing", "parent", "parks", "pins", "resident", "stamp", "text", "users", "warm")
 
     def __init__(self, text: str, parent: Node | None) -> None:
         self.text = text
@@ -58,6 +59,7 @@ class Node:
         self.children: dict[str, Node] = {}
         self.users = 0
         self.pins = 0
+        self.parks = 0
         self.resident = False
         self.stamp = 0
         self.computing: object | None = None
@@ -95,6 +97,8 @@ class PrefixCache:
         self.capacity = capacity
         self.resident = 0
         self.pinned = 0
+        # What of it is pinned for later only.
+        self.parked = 0
         self._root = Node("", None)
         self._clock = 0
         self._serial = 0
@@ -137,17 +141,23 @@ class PrefixCache:
             each.users -= 1
             self._tidy(each)
 
-    def pin(self, node: Node) -> None:
-        """Holds a prompt's nodes in the cache."""
+    def pin(self, node: Node, *, park: bool = False) -> None:
+        """Holds a prompt's nodes in the cache; `park`: for later, while nothing uses them."""
         for each in node.path():
+            parked = each.pins == each.parks > 0
             each.pins += 1
+            each.parks += park
             if each.pins == 1:
                 self.pinned += len(each.text)
+            self.parked += len(each.text) * ((each.pins == each.parks) - parked)
 
-    def unpin(self, node: Node) -> None:
+    def unpin(self, node: Node, *, park: bool = False) -> None:
         """Takes back one `pin`."""
         for each in reversed(node.path()):
+            parked = each.pins == each.parks > 0
             each.pins -= 1
+            each.parks -= park
+            self.parked += len(each.text) * ((each.pins == each.parks > 0) - parked)
             if each.pins == 0:
                 self.pinned -= len(each.text)
                 self._may_go(each)
@@ -194,13 +204,14 @@ class PrefixCache:
             self._may_go(each)
         self._evict()
 
-    def extend(self, node: Node, text: str) -> None:
-        """A reply has been decoded behind a prompt: the next turn of a dialogue finds it there."""
+    def extend(self, node: Node, text: str) -> Node | None:
+        """A reply has been decoded behind a prompt: the next turn of a dialogue finds it there. Gives its end."""
         if not text or not node.resident:
-            return
+            return None
         end = self.add(node.prompt() + text)
         self.computed(end)
         self.drop(end)
+        return end if end.resident else None
 
     def forget(self, node: Node, kept: int) -> None:
         """The engine has told that only the first `kept` characters of a prompt were there: the rest was evicted."""
@@ -255,6 +266,7 @@ class PrefixCache:
         assert parent is not None
         upper = Node(node.text[:length], parent)
         upper.users, upper.pins, upper.resident, upper.warm = node.users, node.pins, node.resident, node.warm
+        upper.parks = node.parks
         parent.children[node.text[0]] = upper
         node.text = node.text[length:]
         node.parent = upper

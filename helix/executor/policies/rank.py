@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 from typing import TYPE_CHECKING, Any
 
+from helix.executor.policies.pace import Pace
 from helix.executor.policies.prefix_cache import Node, PrefixCache
 
 if TYPE_CHECKING:
@@ -37,11 +38,14 @@ class Ticket:
     calls as it runs when it was let go, `held` are calls that wait for its end.
     """
 
-    __slots__ = ("call", "expected", "held", "key", "load", "node", "queued", "reserve", "size")
+    __slots__ = ("call", "expected", "held", "key", "level", "load", "node", "queued", "reserve", "serial", "size")
 
-    def __init__(self, call: Call, key: Any, size: int) -> None:
+    def __init__(self, call: Call, key: Any, size: int, level: float = 0.0) -> None:
         self.call = call
         self.key = key
+        self.level = level
+        # Its place in line; 0: it is in none.
+        self.serial = 0
         self.size = size
         self.node: Node | None = None
         self.expected = 0
@@ -60,6 +64,7 @@ class Rank:
         self.number = number
         self.slots = slots
         self.cache = PrefixCache()
+        self.pace = Pace()
         self.running = 0
         self.reserved = 0.0
         # What is still to be computed for calls that wait or run here: what placement balances.
@@ -70,41 +75,57 @@ class Rank:
         self.own = 0.0
         self._kv_tokens = kv_tokens
         self._bounded = bounded
+        # Rows that have a call and have not begun.
+        self.fresh = 0
+        # The line twice: in the order of the plan, and by what follows each call, the longest rest first. An entry
+        # whose number is not the call's own any more counts for nothing.
         self._heap: list[tuple[Any, int, Ticket]] = []
+        self._levels: list[tuple[float, Any, int, Ticket]] = []
+        self._count = 0
         self._serial = 0
         self._replies = 0
         self._lost = self._asked = 0.0
 
     def __len__(self) -> int:
         """The calls that wait."""
-        return len(self._heap)
+        return self._count
 
     # --- the line ---
 
     def push(self, ticket: Ticket) -> None:
         """Puts a call in line."""
         self._serial += 1
+        self._count += 1
+        ticket.serial = self._serial
         heapq.heappush(self._heap, (ticket.key, self._serial, ticket))
+        heapq.heappush(self._levels, (-ticket.level, ticket.key, self._serial, ticket))
 
-    def first(self) -> Ticket | None:
-        """The call whose turn it is."""
-        return self._heap[0][2] if self._heap else None
+    def first(self, *, wide: bool = False) -> Ticket | None:
+        """The call whose turn it is: by the plan, or (`wide`) by the rest of the workflow that waits for it."""
+        heap: list[Any] = self._levels if wide else self._heap
+        while heap and heap[0][-1].serial != heap[0][-2]:
+            heapq.heappop(heap)
+        return heap[0][-1] if heap else None
 
-    def pop(self) -> Ticket:
-        """Takes that call out."""
-        return heapq.heappop(self._heap)[2]
+    def remove(self, ticket: Ticket) -> None:
+        """Takes a call out."""
+        ticket.serial = 0
+        self._count -= 1
 
     def take_last(self) -> Ticket:
         """Takes out the call whose turn is furthest away."""
-        at = max(range(len(self._heap)), key=lambda place: self._heap[place][:2])
-        found = self._heap.pop(at)[2]
-        heapq.heapify(self._heap)
+        waiting = (entry for entry in self._heap if entry[2].serial == entry[1])
+        found = max(waiting, key=lambda entry: entry[:2])[2]
+        self.remove(found)
         return found
 
     def drain(self) -> list[Ticket]:
         """All calls that wait, in their order."""
-        made = [entry[2] for entry in sorted(self._heap, key=lambda entry: entry[:2])]
-        self._heap = []
+        waiting = [entry for entry in self._heap if entry[2].serial == entry[1]]
+        made = [entry[2] for entry in sorted(waiting, key=lambda entry: entry[:2])]
+        for ticket in made:
+            self.remove(ticket)
+        self._heap, self._levels = [], []
         return made
 
     # --- the ledger ---
@@ -140,6 +161,7 @@ class Rank:
     def end(self, ticket: Ticket) -> None:
         """A call that was let go has ended."""
         self.running -= 1
+        self.pace.ended()
         self.reserved -= ticket.reserve
         if ticket.node is not None:
             for each in ticket.node.path():
@@ -161,7 +183,7 @@ class Rank:
         if self._replies < ADJUST_EVERY:
             return
         share = self._lost / max(1.0, self._asked)
-        if share > MUCH and self._heap:
+        if share > MUCH and self._count:
             self.omega = max(LEAST, self.omega * SHRINK)
         elif share < LITTLE:
             self.omega = min(1.0, self.omega + GROW)
