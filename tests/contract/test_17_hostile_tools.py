@@ -18,7 +18,7 @@ from tool_servers import WebServer, web_server
 
 SERVER = Path(__file__).parents[1] / "mcp_server.py"
 TEXT = """workflow w(what: text)
-tool odd(what: text) -> json from python "odd:odd" effects read, timeout 400ms, max_bytes 1000000
+tool odd(what: text) -> json from python "odd:odd" effects read, timeout 2s, max_bytes 1000000
 x = odd(what)
 y = llm {{ user "{{{{ x }}}}" }}
 output what, x, y"""
@@ -30,11 +30,11 @@ class Unshown(Exception):
 
 def odd(what):
     if what == "hangs":
-        threading.Event().wait(60)
+        threading.Event().wait(4)
     if what == "floods":
         return "x" * (100 * 1024 * 1024)
     if what == "floods in pieces":
-        return ["x" * 1000] * 2000
+        return [0] * 10_000_000
     if what == "nan":
         return {"a": [1, float("nan")]}
     if what == "set":
@@ -59,11 +59,11 @@ def odd(what):
 """
 KINDS = {
     "fine": None,
-    "hangs": ("timeout", "no result within 0.4 s"),
-    "floods": ("tool", "odd gave a result of 104,857,600 bytes, more than the 1,000,000 that `max_bytes` allows"),
+    "hangs": ("timeout", "no result within 2 s"),
+    "floods": ("tool", "odd gave a result of more than the 1,000,000 bytes that `max_bytes` allows"),
     "floods in pieces": (
         "tool",
-        "odd gave a result of 2,008,000 bytes, more than the 1,000,000 that `max_bytes` allows",
+        "odd gave a result of more than the 1,000,000 bytes that `max_bytes` allows",
     ),
     "nan": ("tool", "odd gave a result that is not JSON: found nan at `/a/1`, which JSON has no form for"),
     "set": ("tool", "odd gave a result that is not JSON: found a set at `/a`, which has no order"),
@@ -130,7 +130,7 @@ def server() -> Iterator[WebServer]:
 
 WEB = """workflow w(path: text)
 tool web(path: text) -> json from http "GET http://127.0.0.1:{port}/{{path}}?to=http%3A%2F%2F{to}%2F&code=503"
-  header "Authorization: Bearer ${{SHOP_TOKEN}}", timeout 400ms, max_bytes 100000
+  header "Authorization: Bearer ${{SHOP_TOKEN}}", timeout 2s, max_bytes 100000
 x = web(path)
 output path, x"""
 

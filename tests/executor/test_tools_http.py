@@ -151,7 +151,7 @@ def test_a_server_that_never_ends_is_left_in_time(server: WebServer, path: str) 
 def test_a_flood_is_read_as_far_as_the_limit(server: WebServer, path: str) -> None:
     server.sent = 0
     error = fails(tool(f"GET {server.url(path)}", max_bytes=100_000))
-    assert error.message == "web gave a result, more than the 100,000 that `max_bytes` allows"
+    assert error.message == "web gave a result of more than the 100,000 bytes that `max_bytes` allows"
     assert server.sent < FLOOD // 2
 
 
@@ -313,7 +313,7 @@ def test_no_proxy_of_the_environment_is_asked(server: WebServer, monkeypatch: py
 
 def test_a_failed_request_is_one_rows_error(server: WebServer) -> None:
     text = f"""workflow w(path: text)
-tool web(p: text) -> json from http "GET {server.url("/{p}?code=404")}" effects read, timeout 400ms
+tool web(p: text) -> json from http "GET {server.url("/{p}?code=404")}" effects read, timeout 1500ms
 x = web(path)
 output x"""
     ran: Ran = run(text, [{"path": p} for p in ("ok", "status", "hang", "fine")], allow_private=["127.0.0.1"])

@@ -226,7 +226,7 @@ def test_a_flood_is_read_as_far_as_the_limit(tmp_path: Path) -> None:
     assert str(flood) == "t: the server `shop` is gone: it sent a message of more than 265,536 bytes"
     assert after == "a"
     small = asked(folder_with(tmp_path), (tool("echo", ("text", TEXT), returns=TEXT, max_bytes=1000), ["x" * 2000]))[0]
-    assert str(small) == "t gave a result of 2,000 bytes, more than the 1,000 that `max_bytes` allows"
+    assert str(small) == "t gave a result of more than the 1,000 bytes that `max_bytes` allows"
 
 
 @pytest.mark.parametrize(

@@ -124,7 +124,7 @@ def test_caps(folder: Path, kind: str) -> None:
         else "SELECT repeat('x', 400000) AS a"
     )
     (large,) = asked(folder, tool(target, max_bytes=100_000), [wide])
-    assert "more than the 100,000 that `max_bytes` allows" in str(large)
+    assert "more than the 100,000 bytes that `max_bytes` allows" in str(large)
 
 
 def test_a_query_that_runs_for_good_is_stopped(folder: Path) -> None:

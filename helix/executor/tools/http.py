@@ -199,7 +199,7 @@ class HttpTool:
                 if len(body) > limit:
                     if response.status >= 400:
                         return bytes(body[:limit])
-                    raise too_large(self._tool.name, None, limit)
+                    raise too_large(self._tool.name, limit)
                 piece = b"" if inflate is None else inflate.unconsumed_tail
         if inflate is not None and response.status < 400:
             body += inflate.flush()

@@ -39,9 +39,11 @@ class PythonTool:
             if inspect.iscoroutinefunction(self._function):
                 value, error = await _caught(self._function(**given))
             else:
-                value, error = await self._threads.run(lambda: _called(self._function, given))
-                if inspect.isawaitable(value):
+                value, error = await self._threads.run(lambda: self._done(given))
+                if error is None and inspect.isawaitable(value):
                     value, error = await _caught(value)
+                elif error is None:
+                    return str(value)
         except asyncio.CancelledError as cancelled:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
@@ -51,6 +53,13 @@ class PythonTool:
         if error is not None:
             raise ToolError(f"{name} raised {error_words(error)}", traceback=_trace(error)) from None
         return result_text(value, self._tool.returns, name, self._tool.max_bytes)
+
+    def _done(self, given: dict[str, Any]) -> tuple[Any, BaseException | None]:
+        """On a thread: what the function gives as JSON, and its awaitable as it is. A large result holds up nobody."""
+        value, error = _called(self._function, given)
+        if error is None and not inspect.isawaitable(value):
+            value = result_text(value, self._tool.returns, self._tool.name, self._tool.max_bytes)
+        return value, error
 
     def close(self) -> None:
         """Nothing is held."""
