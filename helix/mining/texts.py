@@ -119,6 +119,22 @@ class Text:
         return _PIECE.findall(self.text)
 
     @cached_property
+    def lowered_pieces(self) -> list[str]:
+        """The pieces in lower case."""
+        return [piece.lower() for piece in self.pieces]
+
+    @cached_property
+    def standing(self) -> dict[str, list[int]]:
+        """Where each piece in lower case stands, the last places first; `^` is before the first one."""
+        found: dict[str, list[int]] = {}
+        pieces = self.lowered_pieces
+        for place in range(len(pieces) - 2, -1, -1):
+            found.setdefault(pieces[place], []).append(place)
+        if pieces:
+            found.setdefault("^", []).append(-1)
+        return found
+
+    @cached_property
     def places(self) -> list[tuple[int, int]]:
         """Where each piece begins and ends."""
         return [(each.start(), each.end()) for each in _PIECE.finditer(self.text)]
@@ -139,23 +155,26 @@ class Text:
 
         `^` and `$` are the ends of the text; `after` may be `.` for any mark.
         """
-        pieces, places = self.pieces, self.places
-        for start in reversed(range(-1, len(pieces) - 1)):
-            if before != ("^" if start < 0 else pieces[start].lower()):
-                continue
+        pieces, places = self.lowered_pieces, self.places
+        for start in self.standing.get(before, ()):
             for end in range(start + 2, min(start + 14, len(pieces) + 1)):
-                if _ends(after, pieces[end].lower() if end < len(pieces) else "$"):
+                piece = pieces[end] if end < len(pieces) else "$"
+                if piece == after or (after == "." and (piece == "$" or (len(piece) == 1 and not piece.isalnum()))):
                     return self.text[places[start + 1][0] : places[end - 1][1]]
         return None
+
+    @cached_property
+    def _bounds(self) -> tuple[dict[int, int], dict[int, int]]:
+        starts = {place[0]: number for number, place in enumerate(self.places)}
+        return starts, {place[1]: number for number, place in enumerate(self.places)}
 
     def spans_of(self, value: str) -> list[tuple[str, str]]:
         """Pairs of what stands before and after a value, for `span`; the last occurrences first."""
         found: list[tuple[str, str]] = []
-        pieces, places = self.pieces, self.places
-        starts = {place[0]: number for number, place in enumerate(places)}
-        ends = {place[1]: number for number, place in enumerate(places)}
-        at = len(self.text)
-        while len(found) < 4 and (at := self.text.rfind(value, 0, at)) >= 0:
+        pieces = self.pieces
+        starts, ends = self._bounds
+        at = len(self.text) if value else -1
+        while at >= 0 and len(found) < 4 and (at := self.text.rfind(value, 0, at)) >= 0:
             first, last = starts.get(at), ends.get(at + len(value))
             if first is None or last is None:
                 continue
@@ -165,12 +184,6 @@ class Text:
             if len(after) == 1 and not after.isalnum():
                 found.append((before, "."))
         return found
-
-
-def _ends(after: str, piece: str) -> bool:
-    if after == ".":
-        return piece == "$" or (len(piece) == 1 and not piece.isalnum())
-    return after == piece
 
 
 def shape(token: str) -> str:

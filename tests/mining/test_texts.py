@@ -63,6 +63,7 @@ def test_spans_between_words():
     for before, after in text.spans_of("New York"):
         assert text.span(before, after) == "New York"
     assert text.spans_of("ork") == []
+    assert text.spans_of("") == []
 
 
 def test_stems_part_names():
