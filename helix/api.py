@@ -192,6 +192,7 @@ async def arun(
     fresh: bool = False,
     retry_failed: bool = False,
     report: bool = False,
+    trace: str | os.PathLike[str] | None = None,
     **options: Any,
 ) -> RunResult:
     """Runs a workflow over a table.
@@ -205,7 +206,8 @@ async def arun(
 
     `store` names a folder in which results are looked up and kept (True: `.helix`), `resume` lets the same run go on
     where it ended, `fresh` makes every call again, `retry_failed` those that failed. Nothing is kept by default.
-    `report` keeps a record of each call: the result's `run_report` then says what the run took.
+    `report` keeps a record of each call: the result's `run_report` then says what the run took. `trace` is a file for
+    what the models of the run decided, which tools they called, and what came of it.
 
     Raises SourceErrors, InputError, OptionError and EngineError before the first call, and EngineError where the engine
     refuses the first call so that no other can succeed; what happens to rows is in the rows and the report.
@@ -231,6 +233,7 @@ async def arun(
         quiet=quiet,
         store=kept,
         report=report,
+        trace=trace,
     )
     result = await prepared.run()
     if result.report.nothing_done:

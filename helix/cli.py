@@ -293,6 +293,7 @@ def explain(file: str, constants: tuple[str, ...], store: Path | None, **options
 @click.option("--fresh", is_flag=True, help="Make every call again, whatever is known from earlier runs.")
 @click.option("--retry-failed", is_flag=True, help="Make those calls again that failed when this was run before.")
 @click.option("--report", metavar="FILE.json", help="Write what the run took, call by call summed up, as JSON.")
+@click.option("--trace", metavar="FILE.jsonl", help="Write what models decided and tools gave, event by event.")
 @click.option("--lane", multiple=True, metavar="NAME=N", help="Make N calls of this lane of tools at once.")
 @access_options
 @click.option("--quiet", "-q", is_flag=True, help="Say nothing but errors.")

@@ -54,6 +54,7 @@ def run_command(
     fresh: bool,
     retry_failed: bool,
     report: str | None,
+    trace: str | None = None,
     lane: tuple[str, ...] = (),
     allow_host: tuple[str, ...] = (),
     trust_server: tuple[str, ...] = (),
@@ -92,6 +93,7 @@ def run_command(
         without=rule_names(without) or (),
         store=_kept(store, no_store or simulated, store_size, fresh, retry_failed),
         report=report is not None,
+        trace=trace,
     )
     speaker = _Speaker(quiet)
     if not quiet:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from helix.optimizer.rule import TableStats
     from helix.physical import PhysicalPlan
     from helix.report.measures import RunMeasures
+    from helix.traces.recorder import TraceRecorder
 
 # Rules by which equal calls become one: what `--no-merge` asks to leave.
 _MERGING = ("merge_equal_steps", "hoist_invariants")
@@ -67,6 +68,7 @@ class Prepared:
         without: Iterable[str] = (),
         store: StoreSettings | None = None,
         report: bool = False,
+        trace: str | os.PathLike[str] | None = None,
     ) -> None:
         from helix.executor.tables import open_rows
         from helix.executor.tables.targets import refuse_target
@@ -84,6 +86,7 @@ class Prepared:
         self.plan = self._first_plan = optimize(self.bound.plan, rules=self._rules).plan
         self._plan_seconds = monotonic() - began
         self._reported = report
+        self._trace = trace
         self._workflow = workflow
         self._engine = engine
         self._model = model
@@ -93,6 +96,11 @@ class Prepared:
         self._quiet = quiet
         self.made = self._engines_named()
         refuse_target(self._output, output_format, rows)
+        if trace is not None:
+            from helix.traces.targets import refuse_trace
+
+            named = os.fspath(rows) if isinstance(rows, str | os.PathLike) else None
+            refuse_trace(trace, self._output, named)
         self._callables = load_callables(workflow, self.bound)
         columns = self.bound.plan.scan.columns
         if rows is None and not columns:
@@ -206,8 +214,10 @@ class Prepared:
         active: Run | None = None
         sink: Any = None
         recorder, measures = self._recorder(), None
+        trace: TraceRecorder | None = None
         try:
             self.scan()
+            trace = self._trace_recorder()
             began = monotonic()
             self._look_at_table()
             self._plan_seconds += monotonic() - began
@@ -230,6 +240,7 @@ class Prepared:
                 schedule=self.physical,
                 progress=progress,
                 recorder=recorder,
+                trace=trace,
                 stand_in=self.stand_in,
             )
             await active.start()
@@ -254,8 +265,16 @@ class Prepared:
             if active is not None:
                 await active.close()
             self.close()
+            if trace is not None:
+                # Also of a run that was stopped: what was decided was decided.
+                trace.close()
         kept = sink if isinstance(sink, MemorySink) else None
         return RunResult(report, kept=kept, path=self._output, measures=measures)
+
+    def _trace_recorder(self) -> TraceRecorder | None:
+        from helix.traces.recorder import TraceRecorder
+
+        return None if self._trace is None else TraceRecorder(self._trace)
 
     def _recorder(self) -> Recorder | None:
         from helix.executor.records import Recorder

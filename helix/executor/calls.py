@@ -168,6 +168,8 @@ class Dispatcher:
         self.error: BaseException | None = None
         self.on_error: Callable[[], None] | None = None
         self.recorder: Recorder | None = None
+        # Hears of each call that has an outcome, and when it was begun (the loop's time; None: it was not made).
+        self.heard: Callable[[Call, Outcome, float | None], None] | None = None
 
     def use(self, lane: str, size: int, queue: CallQueue, warm: Warm | None = None) -> None:
         """Gives a lane its number of workers, its queue, and what makes its warm-ups; before its first call."""
@@ -190,13 +192,18 @@ class Dispatcher:
 
     def submit(self, call: Call) -> Outcome | None:
         """Takes a call. Gives its outcome where an equal call has ended; else None, and `settle` is called later."""
-        if self.recorder is None:
-            return self._submit(call)
-        call.submitted = monotonic()
+        if self.recorder is not None:
+            call.submitted = monotonic()
         outcome = self._submit(call)
         if outcome is not None:
-            self.recorder.end(call, outcome)
+            self._tell(call, outcome)
         return outcome
+
+    def _tell(self, call: Call, outcome: Outcome, began: float | None = None) -> None:
+        if self.recorder is not None:
+            self.recorder.end(call, outcome)
+        if self.heard is not None:
+            self.heard(call, outcome, began)
 
     def _submit(self, call: Call) -> Outcome | None:
         if call.key is not None and self._merge:
@@ -319,6 +326,7 @@ class Dispatcher:
         self.in_flight += 1
         if self.recorder is not None:
             call.record = self.recorder.begin(getattr(lane.queue, "locked", None))
+        began = asyncio.get_running_loop().time()
         try:
             outcome = await call.make(call)
             if self._known is not None:
@@ -327,20 +335,18 @@ class Dispatcher:
             self.in_flight -= 1
         # Told before the outcome makes others ready: they find the cache as this call leaves it.
         lane.queue.ended(call, outcome)
-        self._finish(call, outcome)
+        self._finish(call, outcome, began)
 
-    def _finish(self, call: Call, outcome: Outcome) -> None:
+    def _finish(self, call: Call, outcome: Outcome, began: float | None = None) -> None:
         joined: list[Call] = []
         if call.key is not None and self._merge:
             joined = self._joined.pop(call.key, [])
             self._remember(call, outcome)
-        if self.recorder is not None:
-            self.recorder.end(call, outcome)
+        self._tell(call, outcome, began)
         call.settle(outcome)
         for other in joined:
             same = Outcome(outcome.text, outcome.failure, merged=True)
-            if self.recorder is not None:
-                self.recorder.end(other, same)
+            self._tell(other, same)
             other.settle(same)
 
     def _remember(self, call: Call, outcome: Outcome) -> None:

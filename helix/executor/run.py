@@ -20,6 +20,7 @@ from helix.executor.segments import Entry, Leaving, Stage
 from helix.executor.settings import RunSettings
 from helix.executor.tables import Row, RowSink, RowSource
 from helix.executor.tools.python import pure_function
+from helix.executor.tracing import Tracing
 from helix.executor.values import Failure
 from helix.executor.writer import Writer
 from helix.logical import Fetch, LogicalPlan, Sink, Sort, every_node
@@ -29,6 +30,7 @@ from helix.results import RunReport
 
 if TYPE_CHECKING:
     from helix.executor.store.known import KnownCalls
+    from helix.traces.recorder import TraceRecorder
 
 PROGRESS_EVERY = 0.5
 
@@ -62,6 +64,7 @@ class Run:
         schedule: Schedule | None = None,
         progress: Callable[[RunReport], None] | None = None,
         recorder: Recorder | None = None,
+        trace: TraceRecorder | None = None,
         stand_in: StandIn | None = None,
     ) -> None:
         self.source = source
@@ -92,6 +95,7 @@ class Run:
         self._schedule = schedule
         self._dispatcher = self._equipment.dispatcher
         self._dispatcher.recorder = recorder
+        self._trace = trace
         self._stages: list[Stage] = []
         self._boundaries: list[Boundary] = []
         self._complete: set[int] = set()
@@ -118,6 +122,10 @@ class Run:
         # Rows that a limit leaves undone are to be the last of the input, so that then its order stays.
         self.order = () if self._settings.may_end_early else self._plan.scan.order
         self._lay_out()
+        if self._trace is not None:
+            tracing = Tracing(self._trace, self._plan)
+            self._equipment.tool_calls.watchers.append(tracing)
+            self._dispatcher.heard = tracing.heard
         self._window = self._equipment.rows_at_once
         functions = {name: pure_function(name, function) for name, function in self._callables.items()}
         segments = Compiler(self._flow, functions, self._equipment.operator).compile(self._plan)
