@@ -280,12 +280,16 @@ _FIELDS = ("calls", "merged", "prompt_tokens", "cached_tokens", "completion_toke
 def _estimates(cost: Cost) -> dict[str, list[str]]:
     """What was estimated of each step, as reports name them: the copies of an unrolled loop together."""
     made: dict[str, list[str]] = {}
+    called = _by_name(cost.tools)
     for name, steps in _by_name(cost.steps).items():
         figures = [
             (each.calls, each.merged, each.prompt_tokens, each.cached_tokens, each.output_tokens) for each in steps
         ]
-        made[name] = [*(number(sum(values)) for values in zip(*figures, strict=True)), ""]
-    for name, tools in _by_name(cost.tools).items():
+        counts = [sum(values) for values in zip(*figures, strict=True)]
+        # What an agent asks of tools is told with its turns, as the run counts it.
+        counts[0] += sum(each.calls for each in called.pop(name, ()))
+        made[name] = [*map(number, counts), ""]
+    for name, tools in called.items():
         spent = sum(each.seconds for each in tools)
         made[name] = [number(sum(each.calls for each in tools)), "", "", "", "", seconds(spent) if spent else ""]
     return made
