@@ -12,7 +12,7 @@ import sys
 import time
 from typing import Any
 
-FLOOD = 100 * 1024 * 1024
+FLOOD = 20 * 1024 * 1024
 
 
 def tool(name: str, properties: dict[str, Any] | None = None, required: list[str] | None = None, **more: Any) -> Any:
@@ -47,7 +47,7 @@ def texts(text: str, **more: Any) -> dict[str, Any]:
     return {"content": [{"type": "text", "text": text}], **more}
 
 
-def call(name: str, given: dict[str, Any], number: Any) -> dict[str, Any] | None:
+def call(name: str, given: dict[str, Any]) -> dict[str, Any] | None:
     """The result of a call; None where nothing is to be answered."""
     match name:
         case "echo":
@@ -91,6 +91,25 @@ def call(name: str, given: dict[str, Any], number: Any) -> dict[str, Any] | None
     return texts("?")
 
 
+def answer(asked: dict[str, Any]) -> dict[str, Any]:
+    """The result or the error that answers a message; nothing where it is not to be answered."""
+    match asked.get("method"):
+        case "initialize":
+            told = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": INFO}
+            return {"result": told}
+        case "tools/list":
+            return {"result": {"tools": TOOLS}}
+        case "tools/call":
+            name = asked["params"]["name"]
+            if log := os.environ.get("MCP_LOG"):
+                with open(log, "a", encoding="utf-8") as file:
+                    file.write(f"{name}\n")
+            result = call(name, asked["params"].get("arguments") or {})
+            return {} if result is None else {"result": result}
+        case method:
+            return {"error": {"code": -32601, "message": f"no method {method}"}}
+
+
 def main() -> None:
     """Serves until the input ends."""
     mode = sys.argv[1] if len(sys.argv) > 1 else ""
@@ -103,24 +122,10 @@ def main() -> None:
         if mode == "mute":
             time.sleep(60)
         asked = json.loads(line)
-        number, method = asked.get("id"), asked.get("method")
-        if number is None:
-            continue
-        if method == "initialize":
-            told = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": INFO}
-            send({"id": number, "result": told})
-        elif method == "tools/list":
-            send({"id": number, "result": {"tools": TOOLS}})
-        elif method == "tools/call":
-            name = asked["params"]["name"]
-            if log := os.environ.get("MCP_LOG"):
-                with open(log, "a", encoding="utf-8") as file:
-                    file.write(f"{name}\n")
-            result = call(name, asked["params"].get("arguments") or {}, number)
-            if result is not None:
-                send({"id": number, "result": result})
-        else:
-            send({"id": number, "error": {"code": -32601, "message": f"no method {method}"}})
+        if asked.get("id") is not None:
+            told = answer(asked)
+            if told:
+                send({"id": asked["id"], **told})
 
 
 INFO = {"name": "test", "version": "1"}

@@ -12,6 +12,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import mcp_server
+
 FLOOD = 100 * 1024 * 1024
 
 
@@ -108,10 +110,22 @@ def web_server() -> Iterator[WebServer]:
                         made.sent += len(piece)
                 case "hang":
                     ended.wait(20)
+                case "mcp":
+                    self.speak_mcp(asked["body"] or {})
                 case "drop":
                     self.close_connection = True
                 case _:
                     self.answer(json.dumps(asked).encode())
+
+        def speak_mcp(self, message: dict[str, Any]) -> None:
+            """An MCP server that answers each message with one of JSON."""
+            if self.command != "POST":
+                self.answer(b"", status=405)
+            elif "id" not in message:
+                self.answer(b"", status=202)
+            else:
+                body = {"jsonrpc": "2.0", "id": message["id"], **mcp_server.answer(message)}
+                self.answer(json.dumps(body).encode())
 
         def start_endless(self) -> None:
             self.send_response(200)

@@ -6,11 +6,13 @@ import asyncio
 import json
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from running import run
+from tool_servers import WebServer, web_server
 
 from helix.errors import OptionError, ToolError
 from helix.executor.tools import mcp_stdio
@@ -276,6 +278,65 @@ output x, y"""
     assert ran.errors[1] == ("tool", "y")
     assert ran.column("x")[0] == "a"
     assert ran.errors[2] is None or ran.errors[2][0] == "tool"
+
+
+# --- servers at an address ---
+
+
+@pytest.fixture(scope="module")
+def web() -> Iterator[WebServer]:
+    with web_server() as made:
+        yield made
+
+
+def named(path: Path, url: str, **headers: str) -> Path:
+    """A folder whose `mcp.json` names a server at an address as `shop`."""
+    (path / "mcp.json").write_text(json.dumps({"mcpServers": {"shop": {"url": url, "headers": headers}}}))
+    return path
+
+
+HERE = ToolAccess(private=("127.0.0.1",), environment={"TOKEN": "s3cret-value"})
+
+
+def test_a_server_at_an_address(tmp_path: Path, web: WebServer) -> None:
+    folder = named(tmp_path, web.url("/mcp"), Authorization="Bearer ${TOKEN}")
+    orders = tool("find-orders", ("customer_id", TEXT), returns=ListOf(Record((("id", INT), ("customer", TEXT)))))
+    echo, found, flood, after = asked(
+        folder,
+        (ECHO, ["ab", 2]),
+        (orders, ["Ada"]),
+        (tool("flood", max_bytes=100_000), []),
+        (tool("echo", ("text", TEXT), returns=TEXT, max_bytes=100_000), ["c"]),
+        access=HERE,
+    )
+    assert (echo, found, after) == ("abab", [{"id": 1, "customer": "Ada"}], "c")
+    assert isinstance(flood, ToolError)
+    assert "s3cret" not in str(flood)
+    assert {each["headers"]["Authorization"] for each in web.asked} == {"Bearer s3cret-value"}
+
+
+@pytest.mark.parametrize(
+    ("url", "access", "message"),
+    [
+        ("http://127.0.0.1:{port}/mcp", ToolAccess(), "127.0.0.1 is no public address; --allow-private 127.0.0.1"),
+        ("http://localhost:{port}/mcp", ToolAccess(), ") is no public address; --allow-private localhost allows it"),
+        ("http://2130706433:{port}/mcp", HERE, "2130706433 is no name, and no address of four numbers"),
+        ("http://169.254.169.254/mcp", HERE, "169.254.169.254 is no public address"),
+        (
+            "http://127.0.0.1:{port}/mcp",
+            ToolAccess(hosts=("example.org",), private=("127.0.0.1",)),
+            "127.0.0.1 is not among the hosts that --allow-host names",
+        ),
+        ("http://127.0.0.1:{port}/redirect?to=http%3A%2F%2F169.254.169.254%2F", HERE, "cannot be spoken to"),
+        ("http://127.0.0.1:{port}/status?code=500", HERE, "cannot be spoken to"),
+        ("http://127.0.0.1:{port}/garbage", HERE, "cannot be spoken to"),
+        ("http://127.0.0.1:1/mcp", HERE, "cannot be spoken to"),
+    ],
+)
+def test_where_a_server_may_not_be(tmp_path: Path, web: WebServer, url: str, access: ToolAccess, message: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        asked(named(tmp_path, url.replace("{port}", str(web.port))), (ECHO, ["a", 1]), access=access)
+    assert message in str(caught.value)
 
 
 # --- schemas ---
