@@ -32,11 +32,13 @@ from helix.results import StepReport
 class AgentStep(Operator):
     """Runs an agent for each row. What is the same for all rows is here, the rest in a `Dialogue`.
 
-    `lanes` and `askings` are by tool; `engine` is the name of the engine. `gates`, `phase` and `block` as for an llm
-    step.
+    `lanes` and `askings` are by tool; `engine` is the name of the engine. `gates`, `phase`, `block` and `turns` as for
+    an llm step.
     """
 
     __slots__ = (
+        "_phase",
+        "_turns",
         "asking",
         "askings",
         "block",
@@ -50,7 +52,6 @@ class AgentStep(Operator):
         "lanes",
         "limits",
         "node",
-        "phase",
         "prompt",
         "report",
         "timeouts",
@@ -80,6 +81,7 @@ class AgentStep(Operator):
         gates: tuple[Gate, ...] = (),
         phase: int = 0,
         block: int = 1,
+        turns: Mapping[int, int] | None = None,
     ) -> None:
         super().__init__(index, place)
         self.node = node
@@ -98,7 +100,8 @@ class AgentStep(Operator):
         self.askings = askings
         self.asking = asking
         self.gates = gates
-        self.phase, self.block = phase, block
+        self.block = block
+        self._phase, self._turns = phase, turns
 
     def start(self, frame: Frame, slot: int) -> Any:
         try:
@@ -106,6 +109,10 @@ class AgentStep(Operator):
         except ExecutionError as error:
             return self.outcome(self.failed(frame, error))
         return Dialogue(self, frame, slot, messages).begin()
+
+    def phase(self, row: int) -> int:
+        """The phase of a row's turns."""
+        return self._phase if self._turns is None else self._turns.get(row, self._phase)
 
     def outcome(self, value: Any) -> Any:
         """What the step gives: its value, its failure, or null where the step says that errors are null."""

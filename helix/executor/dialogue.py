@@ -139,7 +139,7 @@ class Dialogue:
         call = Call(
             step=name,
             order=order,
-            priority=(frame.sequence // step.block, step.phase, frame.sequence, *frame.path, step.index, 0),
+            priority=(frame.sequence // step.block, step.phase(frame.row), frame.sequence, *frame.path, step.index, 0),
             key=key,
             lane=step.lane,
             make=partial(step.make_turn, frame, request),

@@ -342,6 +342,7 @@ class Equipment:
             gates=self._gates_of(node, engine) if node.lead else (),
             phase=self._phases.get(node.id, 0),
             block=self._block,
+            turns=self._turns.get(node.id),
         )
 
     def _tool_asking(self, tool: Tool, step: str) -> Asking | None:
