@@ -21,28 +21,31 @@ from helix.types import JSON, TEXT, ListOf, Table, fits
 
 EFFECTS: tuple[Effects, ...] = get_args(Effects)
 ORIGINS: tuple[Origin, ...] = get_args(Origin)
-TRAITS = (
-    "cancellable",
-    "concurrency",
-    "cost",
-    "description",
-    "effects",
-    "fee",
-    "freshness",
-    "header",
-    "hosts",
-    "lane",
-    "max_bytes",
-    "max_rows",
-    "open_world",
-    "query",
-    "rate_group",
-    "reads",
-    "speculate",
-    "timeout",
-    "version",
-    "writes",
-)
+_FLAG = "true or false"
+_WHOLE = "an int of at least 1"
+# What the traits take.
+TRAITS = {
+    "cancellable": _FLAG,
+    "concurrency": _WHOLE,
+    "cost": "a duration such as 300ms",
+    "description": "a text",
+    "effects": "a class of effects",
+    "fee": "a number",
+    "freshness": "a duration such as 5m, `until_write` or 0",
+    "header": 'a text such as "Accept: text/plain"',
+    "hosts": "a text with commas between hosts",
+    "lane": "a name",
+    "max_bytes": _WHOLE,
+    "max_rows": _WHOLE,
+    "open_world": _FLAG,
+    "query": "a text in quotes",
+    "rate_group": "a name",
+    "reads": "a text with commas between names",
+    "speculate": _FLAG,
+    "timeout": "a duration such as 5s",
+    "version": "a text or an int",
+    "writes": "a text with commas between names",
+}
 _TARGET = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 _NO_TIME = re.compile(r"0+(?:\.0+)?(?:ms|s|m|h)?")
 _DOMAIN = re.compile(r"\w[\w-]*(\.\w[\w-]*)*")
@@ -173,8 +176,12 @@ def _with_trait(context: Context, made: Tool, trait: Option) -> Tool:
     if name == "effects":
         help = name_help(str(word), EFFECTS, "effects")
         context.error(BindError(f"unknown effects `{word}`", trait.span, help))
+    elif made.origin not in _ONLY.get(name, ORIGINS):
+        message = f"`{name}` is no trait of tools from {made.origin}"
+        context.error(BindError(message, trait.span, f"tools from {' and '.join(_ONLY[name])} have it"))
     else:
-        context.error(TypeMismatch(f"`{word}` does not fit the trait `{name}`", trait.span))
+        message = f"`{word}` does not fit the trait `{name}`"
+        context.error(TypeMismatch(message, trait.span, f"`{name}` takes {TRAITS[name]}"))
     return made
 
 
@@ -195,7 +202,7 @@ def _changes(made: Tool, name: str, word: Any, literal: bool) -> dict[str, Any] 
             return {name: Tool.NOT_FRESH}
         case "freshness" if isinstance(word, str):
             if word != Tool.UNTIL_WRITE and duration(word) is None:
-                raise ValueError(f"freshness is a duration such as 5m, `until_write` or 0, found `{word}`")
+                return None
             return {name: word}
         case "version" if isinstance(word, str | int) and not isinstance(word, bool):
             return {name: str(word)}

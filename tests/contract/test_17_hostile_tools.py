@@ -106,7 +106,7 @@ def test_17_odd_python_tools(folder: Folder, quick: Any) -> None:
     assert len(done.stderr) < 30_000
 
 
-@pytest.mark.parametrize("encoding", ["cp1252", "ascii"])
+@pytest.mark.parametrize("encoding", ["cp1252", pytest.param("ascii", marks=pytest.mark.slow)])
 def test_17_odd_texts_on_a_console_of_a_codepage(folder: Folder, encoding: str) -> None:
     folder.workflow(TEXT.format())
     folder.write("odd.py", ODD)

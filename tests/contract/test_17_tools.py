@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from typing import Any
 
-from running import Folder
+import pytest
+from running import Folder, inside
 
 TOOLS = """def find(customer):
     if customer == "none":
@@ -78,6 +80,22 @@ def test_18_a_secret_in_a_workflow_is_refused_and_one_in_an_address_is_not_shown
     done = quick("-o", "out.jsonl", engine="http://user:s3cret@127.0.0.1:9/v1")
     assert done.returncode == 2
     assert "s3cret" not in done.stdout + done.stderr
+
+
+def test_18_looking_at_a_workflow_starts_no_server_and_asks_no_host(
+    folder: Folder, quick: Any, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    trap = {"command": "touch", "args": [str(folder.path / "started")]}
+    folder.write("mcp.json", json.dumps({"mcpServers": {"trap": trap}}))
+    folder.workflow(
+        'workflow t(a: text)\ntool m(a: text) -> text from mcp "trap:m"\n'
+        'tool h(a: text) -> text from http "GET http://127.0.0.1:9/{a}" header "Authorization: Bearer ${NOT_THERE}"\n'
+        "x = m(a)\ny = h(a)\noutput x, y"
+    )
+    for command in (("check",), ("fmt", "--check"), ("explain",), ("tools", "--no-servers")):
+        done = inside(command[0], "w.helix", *command[1:], cwd=folder.path, monkeypatch=monkeypatch, capfd=capfd)
+        assert done.returncode in (0, 3), done.stderr
+    assert not (folder.path / "started").exists()
 
 
 def _root() -> str:
