@@ -18,6 +18,7 @@ from helix.waiting import waited
 if TYPE_CHECKING:
     from helix.dsl import Workflow
     from helix.executor.engines.base import Engine
+    from helix.executor.observe import Observer
     from helix.executor.settings import RunSettings
     from helix.executor.store.settings import StoreSettings
     from helix.explain.explanation import Explanation
@@ -193,6 +194,7 @@ async def arun(
     retry_failed: bool = False,
     report: bool = False,
     trace: str | os.PathLike[str] | None = None,
+    observers: Iterable[Observer] = (),
     **options: Any,
 ) -> RunResult:
     """Runs a workflow over a table.
@@ -207,7 +209,8 @@ async def arun(
     `store` names a folder in which results are looked up and kept (True: `.helix`), `resume` lets the same run go on
     where it ended, `fresh` makes every call again, `retry_failed` those that failed. Nothing is kept by default.
     `report` keeps a record of each call: the result's `run_report` then says what the run took. `trace` is a file for
-    what the models of the run decided, which tools they called, and what came of it.
+    what the models of the run decided, which tools they called, and what came of it. `observers` are told of the run
+    and its calls, such as `helix.telemetry.tracing.Tracing`.
 
     Raises SourceErrors, InputError, OptionError and EngineError before the first call, and EngineError where the engine
     refuses the first call so that no other can succeed; what happens to rows is in the rows and the report.
@@ -234,6 +237,7 @@ async def arun(
         store=kept,
         report=report,
         trace=trace,
+        observers=observers,
     )
     result = await prepared.run()
     if result.report.nothing_done:

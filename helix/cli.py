@@ -19,6 +19,7 @@ from helix.cli_files import load_workflow as _load
 from helix.cli_simulate import simulate
 from helix.cli_tools import access_options, tools
 from helix.cli_traces import traces
+from helix.cli_watch import WATCHED, watch_options
 from helix.errors import HelixError, InputError, OptionError
 from helix.progress import clean
 
@@ -296,6 +297,7 @@ def explain(file: str, constants: tuple[str, ...], store: Path | None, **options
 @click.option("--trace", metavar="FILE.jsonl", help="Write what models decided and tools gave, event by event.")
 @click.option("--lane", multiple=True, metavar="NAME=N", help="Make N calls of this lane of tools at once.")
 @access_options
+@watch_options
 @click.option("--quiet", "-q", is_flag=True, help="Say nothing but errors.")
 def run(file: str, source: str | None, target: str, constants: tuple[str, ...], quiet: bool, **options: Any) -> int:
     """Run a workflow over a table.
@@ -305,8 +307,15 @@ def run(file: str, source: str | None, target: str, constants: tuple[str, ...], 
     helix run support.helix -i tickets.jsonl -e http://127.0.0.1:8000/v1 -m llama-3.1-8b -c 64
     """
     from helix.command_run import run_command
+    from helix.telemetry.watching import watching
 
-    return run_command(_load(file), source, target, constants=_constants(constants), quiet=quiet, **options)
+    watched = {name: options.pop(name) for name in WATCHED}
+    lines = watched["log_level"] is not None and watched["log_file"] is None
+    with watching(**watched) as observers:
+        return run_command(
+            _load(file), source, target, constants=_constants(constants), quiet=quiet, observers=observers,
+            lines=lines, **options,
+        )  # fmt: skip
 
 
 @cli.command()

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ from helix.report.files import refuse_report, write_report
 from helix.results import RunReport
 
 if TYPE_CHECKING:
+    from helix.executor.observe import Observer
     from helix.executor.store.settings import StoreSettings
 
 WELL, WRONG, FAILED, INTERRUPTED = 0, 2, 3, 130
@@ -54,13 +56,18 @@ def run_command(
     fresh: bool,
     retry_failed: bool,
     report: str | None,
+    observers: Sequence[Observer] = (),
+    lines: bool = False,
     trace: str | None = None,
     lane: tuple[str, ...] = (),
     allow_host: tuple[str, ...] = (),
     trust_server: tuple[str, ...] = (),
     **settings: Any,
 ) -> int:
-    """Runs a workflow and gives the exit code. Raises HelixError for what is wrong before the first call."""
+    """Runs a workflow and gives the exit code. `lines` shows no bar of progress, since others write to standard error.
+
+    Raises HelixError for what is wrong before the first call.
+    """
     failures, percent = _failures(max_failed)
     # A simulation keeps nothing, and finds nothing that an earlier one kept, unless a folder is named.
     simulated = store is None and not (no_store or fresh or retry_failed) and loop_factory(engine) is not None
@@ -93,6 +100,7 @@ def run_command(
         without=rule_names(without) or (),
         store=_kept(store, no_store or simulated, store_size, fresh, retry_failed),
         report=report is not None,
+        observers=observers,
         trace=trace,
     )
     speaker = _Speaker(quiet)
@@ -106,7 +114,7 @@ def run_command(
         raise
     speaker.input(scanned)
     on_terminal = target == "-" and sys.stdout is not None and sys.stdout.isatty()
-    progress = Progress(scanned.rows, quiet=quiet, bar=not on_terminal)
+    progress = Progress(scanned.rows, quiet=quiet, bar=not on_terminal and not lines)
     with asyncio.Runner(loop_factory=loop_factory(*prepared.made.values())) as runner:
         return runner.run(_run(prepared, progress, speaker, report))
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from helix.dsl import Workflow
     from helix.executor.engines.base import Capabilities, Engine
     from helix.executor.equipment import Equipment, StandIn
+    from helix.executor.observe import Observer
     from helix.executor.records import Recorder
     from helix.executor.run import Run
     from helix.executor.settings import RunSettings
@@ -69,6 +70,7 @@ class Prepared:
         store: StoreSettings | None = None,
         report: bool = False,
         trace: str | os.PathLike[str] | None = None,
+        observers: Iterable[Observer] = (),
     ) -> None:
         from helix.executor.tables import open_rows
         from helix.executor.tables.targets import refuse_target
@@ -86,6 +88,7 @@ class Prepared:
         self.plan = self._first_plan = optimize(self.bound.plan, rules=self._rules).plan
         self._plan_seconds = monotonic() - began
         self._reported = report
+        self._observers = tuple(observers)
         self._trace = trace
         self._workflow = workflow
         self._engine = engine
@@ -213,6 +216,7 @@ class Prepared:
 
         active: Run | None = None
         sink: Any = None
+        watched = False
         recorder, measures = self._recorder(), None
         trace: TraceRecorder | None = None
         try:
@@ -244,11 +248,12 @@ class Prepared:
                 stand_in=self.stand_in,
             )
             await active.start()
+            watched = self._tell_begun(active)
             if started is not None:
                 started()
             report = await active.finish()
             self._finish(sink, report)
-            if recorder is not None and not report.nothing_done:
+            if recorder is not None and self._reported and not report.nothing_done:
                 measures = await self._measures(active, recorder)
         except asyncio.CancelledError:
             # Stopped at once: what is finished is kept all the same.
@@ -263,6 +268,8 @@ class Prepared:
             raise
         finally:
             if active is not None:
+                if watched:
+                    self._tell_ended(active)
                 await active.close()
             self.close()
             if trace is not None:
@@ -277,9 +284,34 @@ class Prepared:
         return None if self._trace is None else TraceRecorder(self._trace)
 
     def _recorder(self) -> Recorder | None:
+        if self._observers:
+            from helix.executor.observe import ObservingRecorder
+
+            return ObservingRecorder(self._observers, keeps=self._reported)
         from helix.executor.records import Recorder
 
         return Recorder() if self._reported else None
+
+    def _tell_begun(self, active: Run) -> bool:
+        """Tells those who look on that the run begins."""
+        if self._observers:
+            from helix.executor.observe import RunFacts
+
+            engines = tuple(engine.name for engine, _ in active.engines)
+            facts = RunFacts(
+                workflow=self._workflow.name,
+                rows=self.scan().rows,
+                engines=engines,
+                policy=active.report.policy,
+            )
+            for observer in self._observers:
+                observer.began(facts, asyncio.get_running_loop().time())
+        return True
+
+    def _tell_ended(self, active: Run) -> None:
+        """Tells those who look on that the run has ended."""
+        for observer in self._observers:
+            observer.ended(active.report, asyncio.get_running_loop().time())
 
     async def _measures(self, active: Run, recorder: Recorder) -> RunMeasures:
         """What the run took; its engines are still open."""
