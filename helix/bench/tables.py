@@ -352,6 +352,12 @@ def _table_4_blocks(found: Found, wish: Wish) -> list[Block]:
     ]
 
 
+def _table_5_blocks(found: Found, wish: Wish) -> list[Block]:
+    from helix.bench.table5 import table_5
+
+    return table_5(seeds=wish.seeds)
+
+
 def _figure_cells(wish: Wish) -> list[Cell]:
     names = [HELIX, *(published.STANDS_FOR[name] for name in published.FIGURES_TRADING if name in published.STANDS_FOR)]
     methods = _present([*names, "helium:paper", "lpm"])
@@ -435,6 +441,7 @@ TABLES = {
         Table(name="table2", title="time over the planner's", cells=_table_2_cells, blocks=_table_2_blocks),
         Table(name="table3", title="what each part is worth", cells=_table_3_cells, blocks=_table_3_blocks),
         Table(name="table4", title="orders of the same calls", cells=_table_4_cells, blocks=_table_4_blocks),
+        Table(name="table5", title="gaps to the exact optimum", cells=lambda wish: [], blocks=_table_5_blocks),
         Table(name="figures", title="Trading, P1 to P6, latencies", cells=_figure_cells, blocks=_figure_blocks),
         Table(name="agents", title="agents with tools", cells=_agent_cells, blocks=full_blocks),
         Table(name="ranks", title="2, 8 and 64 ranks", cells=_rank_cells, blocks=full_blocks),

@@ -174,10 +174,10 @@ class _Walk:
             # The first row's call: what waits for it can begin while those of other rows go on.
             self._ended[op] = self._clock + steps
         self._clock = max(self._clock + rows * steps, full)
-        for op in self._ops:
-            if op.needs and not op.needs & ~self._done and self._from[op.index] == math.inf:
-                self._from[op.index] = max(
-                    self._ended[other] + capacity * self._ops[other].length.mean for other in bits(op.needs)
+        for each in self._ops:
+            if each.needs and not each.needs & ~self._done and self._from[each.index] == math.inf:
+                self._from[each.index] = max(
+                    self._ended[other] + capacity * self._ops[other].length.mean for other in bits(each.needs)
                 )
         number = unit if self._is_unit[unit] else -1
         if self.made and self.made[-1].unit == number and number >= 0:
