@@ -10,18 +10,29 @@ from asyncio import AbstractEventLoop
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from helix.api import Prepared, check
 from helix.errors import EngineError, OptionError
 from helix.executor.engines import loop_factory
-from helix.executor.engines.base import Capabilities, Message, Request
+from helix.executor.engines.base import Capabilities, Message, Request, shown
 from helix.executor.engines.shared import SharedEngine, SharedEngines
 from helix.explain.explanation import Explanation
-from helix.explain.report import Basis, Deployment, ExplainReport, Measured, StepMeasured, TableFacts, explain_plan
+from helix.explain.report import (
+    AgentPatterns,
+    Basis,
+    Deployment,
+    ExplainReport,
+    Measured,
+    PatternShown,
+    StepMeasured,
+    TableFacts,
+    explain_plan,
+)
 from helix.functions import to_text
 from helix.keeping import EarlierRuns, StoredReplies, earlier_runs
-from helix.logical import Generate, Invoke, LogicalPlan, every_node
+from helix.logical import Agent, Generate, Invoke, LogicalPlan, every_node
 from helix.optimizer.bounds import MeasuredCall, measured_bounds
 from helix.optimizer.cost import CostSettings, Prices
 from helix.optimizer.driver import choose_rules
@@ -66,14 +77,17 @@ class Wanted:
     store: str | os.PathLike[str] | None = None
     width: int | None = None
     progress: Callable[[RunReport], None] | None = None
+    patterns: Any = None
 
 
 def explain_workflow(workflow: Workflow, wanted: Wanted) -> Explanation:
     """The explanation. Raises SourceErrors, OptionError, InputError, and EngineError where an engine is needed."""
     bound = check(workflow, set=wanted.set)
+    patterns = None if wanted.patterns is None else _patterns(wanted, bound.plan)
     earlier = None if wanted.store is None else earlier_runs(wanted.store, bound.plan, wanted.engine, wanted.model)
     try:
-        return _explained(workflow, wanted, bound, earlier)
+        made = _explained(workflow, wanted, bound, earlier)
+        return made if patterns is None else Explanation(replace(made.report, patterns=patterns), width=wanted.width)
     finally:
         if earlier is not None:
             earlier.close()
@@ -111,12 +125,42 @@ def _explained(workflow: Workflow, wanted: Wanted, bound: Bound, earlier: Earlie
     return Explanation(report, width=wanted.width)
 
 
+def _patterns(wanted: Wanted, plan: LogicalPlan) -> tuple[AgentPatterns, ...]:
+    """What patterns would make ahead for the agents of a plan. Raises InputError for a file that holds none."""
+    from helix.executor.speculation.preview import preview
+
+    agents = {static_name(node.step): node.tools for node in every_node(plan.sink) if isinstance(node, Agent)}
+    if not agents:
+        raise OptionError("patterns are of the calls of agents; the workflow has none")
+    folder = None if wanted.store is None else Path(wanted.store)
+    found: list[AgentPatterns] = []
+    for each in preview(wanted.patterns, agents.items(), folder=folder, tenant=wanted.settings.tenant):
+        shown = tuple(
+            PatternShown(
+                text=pattern.text, tool=pattern.tool, chances=pattern.chances, p=pattern.p, p_low=pattern.p_low,
+                hides=value.seconds, value=value.value,
+            )
+            for pattern, value in each.patterns
+        )  # fmt: skip
+        lead = "measured in earlier runs" if each.measured else "assumed"
+        notes = [f"a decision takes {each.lead:.2g} s ({lead})"]
+        for number, why in (
+            (each.few, "with too few chances"),
+            (each.cheap, "not worth their cost"),
+            (each.barred, "of tools that are never called on a guess"),
+        ):
+            if number:
+                notes.append(f"{number:,} patterns {why}")
+        found.append(AgentPatterns(step=each.step, shown=shown, notes=tuple(notes)))
+    return tuple(found)
+
+
 def _loop(wanted: Wanted, bound: Bound) -> Callable[[], AbstractEventLoop] | None:
     """Makes the loop of the engines, where they bring one: what is simulated passes in virtual time."""
     if wanted.engine is not None:
         return loop_factory(wanted.engine)
     nodes = every_node(bound.plan.sink)
-    return loop_factory(*(node.model.engine for node in nodes if isinstance(node, Generate)))
+    return loop_factory(*(node.model.engine for node in nodes if isinstance(node, Generate | Agent)))
 
 
 def _prices(given: Sequence[float] | None) -> Prices | None:
@@ -295,13 +339,13 @@ def _measured(
     if ran.nothing_done:
         raise EngineError(ran.stopped or "the engine refuses every call")
     llm = {static_name(node.step) for node in every_node(plan.sink) if isinstance(node, Generate)}
-    tools = {static_name(node.step) for node in every_node(plan.sink) if isinstance(node, Invoke)}
+    tools = {static_name(node.step) for node in every_node(plan.sink) if isinstance(node, Agent | Invoke)}
     calls = [
         MeasuredCall(
             row=request.row,
             step=request.step,
-            messages=tuple((message.role, message.content) for message in request.messages),
-            output=reply.text,
+            messages=tuple((message.role, message.shown) for message in request.messages),
+            output=shown(reply.text, reply.calls),
             prompt_tokens=reply.prompt_tokens,
             output_tokens=reply.completion_tokens,
         )

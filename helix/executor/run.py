@@ -126,9 +126,12 @@ class Run:
             tracing = Tracing(self._trace, self._plan)
             self._equipment.tool_calls.watchers.append(tracing)
             self._dispatcher.heard = tracing.heard
+        self._equipment.speculate()
+        speculation = self._equipment.speculation
+        watch = None if speculation is None else speculation.branches
         self._window = self._equipment.rows_at_once
         functions = {name: pure_function(name, function) for name, function in self._callables.items()}
-        segments = Compiler(self._flow, functions, self._equipment.operator).compile(self._plan)
+        segments = Compiler(self._flow, functions, self._equipment.operator, watch).compile(self._plan)
         self._boundaries = [boundary_after(segment) for segment in segments[:-1]]
         restore = bool(self.order)
         self._writer = Writer(self._plan.sink, segments[-1].exports, self._sink, self.report, restore=restore)
@@ -199,6 +202,7 @@ class Run:
             if not self._over.cancel() and not self._over.cancelled():
                 self._over.exception()
             await self._dispatcher.cancel()
+            await self._equipment.end_speculation()
         return self.report
 
     def _count_cut_rows(self) -> None:

@@ -74,7 +74,7 @@ class RunSettings:
             if isinstance(getattr(self, option), str):
                 raise OptionError(f"{option} is a list, found one text")
         if mode_of(self.speculate) == "off" and self.patterns is not None:
-            raise OptionError("patterns are for runs that speculate; add `speculate` `shadow` or `on`")
+            raise OptionError("patterns are for runs with speculate `shadow` or `on`")
         if self.on_bad_row not in ("stop", "keep"):
             raise OptionError(f"on_bad_row is `stop` or `keep`, found `{self.on_bad_row}`")
 

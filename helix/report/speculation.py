@@ -16,7 +16,9 @@ def speculation_lines(figures: Mapping[str, Any]) -> Iterator[str]:
         guesses = _count(in_shadow[0], "guess", "guesses")
         seconds = f"{in_shadow[2]:,.1f} s{of_limit if shadow else ''} would have been hidden"
         yield f"speculation (shadow): {guesses}, {in_shadow[1]:,} right; {seconds}"
-    if not shadow:
+    if not shadow and not figures["launched"] and not in_shadow[0]:
+        yield "speculation: nothing was launched"
+    elif not shadow and (figures["launched"] or hits):
         late = f" ({figures['late_hits']:,} of them late)" if figures["late_hits"] else ""
         launched = _count(figures["launched"], "call", "calls")
         served = f"{hits:,} served{late}, {figures['wasted']:,} wasted ({figures['wasted_seconds']:,.1f} s of work)"

@@ -120,12 +120,11 @@ class GuessLane:
         self._free(places)
 
     def _free(self, places: _Places) -> None:
-        while places.moved:
-            waiter = places.moved.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
-                return
-        if self._waiting:
+        """There may be a place: the first real call that waits looks, and it passes the word on."""
+        if places.moved:
+            if not places.moved[0].done():
+                places.moved[0].set_result(None)
+        elif self._waiting:
             self.pump()
 
     def promote(self, guess: Guess) -> None:
@@ -163,7 +162,7 @@ class GuessLane:
         places.real += 1
         try:
             waited = 0.0
-            if places.guesses and places.real + places.guesses > size:
+            if places.moved or (places.guesses and places.real + places.guesses > size):
                 waited = await self._make_room(places, size)
             places.delayed += waited
             delayed(waited)
@@ -183,25 +182,31 @@ class GuessLane:
                     guess.task.cancel()
 
     async def _make_room(self, places: _Places, size: int) -> float:
+        """Waits for a place behind those that wait already; gives for how long."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         for guess in reversed(places.running.copy()):
-            if guess.tool.cancellable and guess.claims == 0:
+            if places.real + places.guesses > size and guess.tool.cancellable and guess.claims == 0:
                 self.drop(guess)
                 places.running.remove(guess)
                 places.guesses -= 1
-                if places.real + places.guesses <= size:
-                    return 0.0
-        while places.guesses and places.real + places.guesses > size:
+        ahead = bool(places.moved)
+        again = False
+        while ahead or (places.guesses and places.real + places.guesses > size):
+            ahead = False
             waiter: asyncio.Future[None] = loop.create_future()
-            places.moved.append(waiter)
+            if again:
+                places.moved.appendleft(waiter)
+            else:
+                places.moved.append(waiter)
+            again = True
             oldest = min((guess.began or began for guess in places.running), default=began)
             try:
                 await asyncio.wait((waiter,), timeout=max(0.0, oldest + self._settings.deadline - loop.time()))
             finally:
-                if waiter in places.moved:
-                    places.moved.remove(waiter)
+                places.moved.remove(waiter)
             self._lose(places)
+        self._free(places)
         return loop.time() - began
 
     async def close(self) -> None:

@@ -59,14 +59,16 @@ class Speculation:
         state = SpeculationState(None if folder is None else file_of(folder, settings.tenant))
         hidden = _secrets(tools)
         mode = mode_of(settings.speculate)
+        predictor = patterns_of(settings.patterns, settings.tenant, tools)
         self.speculator = Speculator(
             own,
             mode,
             state=state,
             lanes=lambda tool: (lane_of(tool), slots(lane_of(tool))),
             run=self._run,
-            predictor=patterns_of(settings.patterns, settings.tenant, tools),
-            history=_history,
+            predictor=predictor,
+            # Whoever has patterns of another kind may want to look at sessions in another way.
+            history=getattr(predictor, "history", _history),
             tools=[self._as_known(tool) for tool in tools],
             known=self._as_known,
             timeout=timeout,
