@@ -8,27 +8,28 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from running import run
 from sglang_cpu import Server
 
+import helix
 from helix.executor.engines.base import Reply, Request
 from helix.executor.engines.openai import OpenAIEngine
 from helix.executor.engines.sglang import SGLangEngine
+from helix.results import RunResult
 
 pytestmark = pytest.mark.sglang
 
 WORKFLOW = """workflow w(ticket: text)
 tool look(key: choice["shed", "hall", "yard"]) -> text from python "shop:look" effects read,
   description "What a place holds."
-answer = agent(temperature: 0, max_tokens: 48) {
+answer = agent(temperature: 0, max_tokens: 24) {
   tools [look]
-  max_turns 4
+  max_turns 3
   system "You look things up before you answer."
   user "{{ ticket }}"
 }
 output answer
 """
-ROWS = [{"ticket": f"Where are the {things}?"} for things in ("ladders", "pumps", "kettles", "blue tents")]
+ROWS = [{"ticket": f"Where are the {things}?"} for things in ("ladders", "pumps", "kettles")]
 
 
 class Calling(SGLangEngine):
@@ -51,18 +52,23 @@ class Calling(SGLangEngine):
         return reply
 
 
+def kinds(ran: RunResult) -> set[str]:
+    """The kinds of the errors: of what a model this small writes some is cut off at max_tokens."""
+    return {row["_error"]["kind"] for row in ran.rows if row["_error"] is not None}
+
+
 def test_each_turn_prefills_only_what_is_new(sglang_server: Server, tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text("def look(key):\n    return f'The {key} holds ' + 'boxes and ' * 20\n")
     engine = Calling("sglang://" + sglang_server.address.partition("://")[2], open_timeout=120.0)
-    ran = run(WORKFLOW, ROWS, engine=engine, folder=tmp_path)
-    assert {error[0] for error in ran.errors if error is not None} <= {"truncated"}
+    ran = helix.loads(WORKFLOW, folder=tmp_path).run(ROWS, engine=engine)
+    assert kinds(ran) <= {"truncated"}
     assert len(engine.turns) == len(ROWS)
     for turns in engine.turns.values():
-        assert len(turns) >= 2
+        assert len(turns) == 3
         for (before, _), (prompt, cached) in pairwise(turns):
             assert cached / prompt >= (before - 1) / prompt
     step = ran.report.steps["answer"]
-    assert (step.turns, step.tool_errors) == (4 * len(ROWS), 0)
+    assert (step.turns, step.tool_errors) == (3 * len(ROWS), 0)
     assert step.at_limit == len(ROWS)
 
 
@@ -70,6 +76,6 @@ def test_agents_on_the_openai_endpoint_of_a_server_without_a_parser(sglang_serve
     """The server takes tools and writes calls as text, so agents reply in JSON there."""
     (tmp_path / "shop.py").write_text("def look(key):\n    return f'The {key} holds boxes.'\n")
     engine = OpenAIEngine(sglang_server.address + "/v1")
-    ran = run(WORKFLOW, ROWS[:2], engine=engine, folder=tmp_path)
-    assert {error[0] for error in ran.errors if error is not None} <= {"truncated"}
+    ran = helix.loads(WORKFLOW, folder=tmp_path).run(ROWS[:2], engine=engine)
+    assert kinds(ran) <= {"truncated"}
     assert ran.report.steps["answer"].turns >= 2
