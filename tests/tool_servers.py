@@ -24,6 +24,7 @@ class WebServer:
     port: int
     asked: list[dict[str, Any]] = field(default_factory=list)
     sent: int = 0
+    busy: int = 0
 
     def url(self, path: str) -> str:
         """An address of the server."""
@@ -79,6 +80,13 @@ def web_server() -> Iterator[WebServer]:
                 case "status":
                     code = int(query["code"][0])
                     self.answer(f"no: {self.headers.get('Authorization')}".encode(), "text/plain", code)
+                case "busy":
+                    # Twice too busy, then there is time.
+                    made.busy += 1
+                    if made.busy % 3:
+                        self.answer(b"later", "text/plain", int(query["code"][0]), Retry_After=query["wait"][0])
+                    else:
+                        self.answer(b'"at last"')
                 case "text":
                     self.answer("grüße\n".encode(), "text/plain; charset=utf-8")
                 case "latin":

@@ -155,6 +155,23 @@ def test_a_flood_is_read_as_far_as_the_limit(server: WebServer, path: str) -> No
     assert server.sent < FLOOD // 2
 
 
+@pytest.mark.parametrize("code", [429, 503])
+def test_a_busy_server_is_asked_again_where_that_does_no_harm(server: WebServer, code: int) -> None:
+    server.busy, before = 0, len(server.asked)
+    target = f"GET {server.url(f'/busy?code={code}&wait=0')}"
+    assert ask(tool(target, effects="read")) == "at last"
+    assert len(server.asked) - before == 3
+    server.busy = 0
+    assert fails(tool(target, effects="write")).message.startswith(f"web: 127.0.0.1 answered {code}")
+    assert server.busy == 1
+    # A wait that is longer than the call has is not begun.
+    began = time.monotonic()
+    server.busy = 0
+    error = fails(tool(f"GET {server.url(f'/busy?code={code}&wait=60')}", effects="read", timeout=5))
+    assert (error.kind, server.busy) == ("tool", 1)
+    assert time.monotonic() - began < 4
+
+
 # --- where it may not go ---
 
 

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 TIME_LIMIT = 30.0
 MAX_REDIRECTS = 5
+# How often a request is made that a server is too busy for, and the first wait where it names none, in seconds.
+MOST_TRIES = 4
+FIRST_WAIT = 0.5
 # As much of an error's page as a message shows.
 _EXCERPT = 200
 _PIECE = 1 << 16
@@ -44,6 +47,12 @@ class _Request:
     url: str
     headers: tuple[tuple[str, str], ...]
     body: str | None = None
+
+
+class _Busy(ToolError):
+    """A server that has no time just now; `wait` are the seconds that it asks for, where it does."""
+
+    wait: float | None = None
 
 
 class HttpTool:
@@ -65,14 +74,17 @@ class HttpTool:
         self._session = session
         self._limit = tool.max_bytes or MAX_BYTES
         self._names = [param.name for param in tool.params]
+        # What has changed something is not asked for twice.
+        self._again = tool.effects in ("pure", "read", "idempotent_write")
+        self._not_before = 0.0
 
     async def __call__(self, args: list[Any]) -> str:
         """Makes the request. Raises ToolError; its kind is `timeout` where the reply took too long."""
         name, seconds = self._tool.name, self._tool.timeout or TIME_LIMIT
         request = self._request(dict(zip(self._names, args, strict=True)))
         try:
-            async with asyncio.timeout(seconds) as timer, holding():
-                text = await self._fetched(request)
+            async with asyncio.timeout(seconds) as timer:
+                text = await self._patiently(request, timer.when() or 0.0)
         except TimeoutError:
             late = ToolError(f"{name}: no whole reply within {seconds:g} s")
             if timer.expired():
@@ -113,6 +125,22 @@ class HttpTool:
             kind = "null" if value is None else "a list" if isinstance(value, list) else "a record"
             raise ToolError(f"{self._tool.name}: `{slot}` stands in the address and cannot be {kind}")
         return quote(_shown(value), safe="")
+
+    async def _patiently(self, request: _Request, ends: float) -> str:
+        """The result of a request. While the server is busy all calls of the tool wait, as long as there is time."""
+        loop = asyncio.get_running_loop()
+        tries = 0
+        while True:
+            await asyncio.sleep(self._not_before - loop.time())
+            try:
+                async with holding():
+                    return await self._fetched(request)
+            except _Busy as busy:
+                tries += 1
+                wait = FIRST_WAIT * 2.0 ** (tries - 1) if busy.wait is None else busy.wait
+                if not self._again or tries == MOST_TRIES or loop.time() + wait >= ends:
+                    raise
+                self._not_before = max(self._not_before, loop.time() + wait)
 
     async def _fetched(self, request: _Request) -> str:
         """The result of a request, redirects followed. Raises ToolError."""
@@ -214,9 +242,14 @@ class HttpTool:
             said = " ".join(self._secrets.out_of(body.decode("utf-8", "replace")).split())
             said = f": {said[:_EXCERPT]}{'...' if len(said) > _EXCERPT else ''}" if said else ""
             reason = f" {response.reason}" if response.reason else ""
-            raise ToolError(f"{name}: {response.url.host} answered {response.status}{reason}{said}")
-        kind = response.content_type
-        if required(returns) == TEXT or (kind.startswith("text/") and kind != "text/json"):
+            kind = _Busy if response.status in (429, 503) else ToolError
+            failed = kind(f"{name}: {response.url.host} answered {response.status}{reason}{said}")
+            asked = response.headers.get("Retry-After", "").strip()
+            if isinstance(failed, _Busy) and asked.isdecimal():
+                failed.wait = float(asked)
+            raise failed
+        media = response.content_type
+        if required(returns) == TEXT or (media.startswith("text/") and media != "text/json"):
             value: Any = self._text(body, response.charset)
         elif not body.strip():
             value = None
@@ -225,7 +258,7 @@ class HttpTool:
                 value = json.loads(self._text(body, None), parse_constant=_no_constant)
             except (ValueError, RecursionError) as error:
                 told = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-                raise ToolError(f"{name}: the reply, {kind}, is not JSON: {told}") from None
+                raise ToolError(f"{name}: the reply, {media}, is not JSON: {told}") from None
         return result_text(value, returns, name, self._limit)
 
     def _text(self, body: bytes, charset: str | None) -> str:
