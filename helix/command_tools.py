@@ -28,11 +28,15 @@ _TIMEOUT = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """What a tool is held to do, and who says so; `reads` are the tables of a statement, where it has one."""
+    """What a tool is held to do, and who says so; `reads` are the tables of a statement, where it has one.
+
+    `settled` is false where a statement may do what its text does not show, or changes by the clock or by chance.
+    """
 
     effects: Effects
     says: str
     reads: tuple[str, ...] | None = None
+    settled: bool = True
 
 
 def tools_command(
@@ -136,8 +140,9 @@ def _claim(declared: DeclaredTool, hints: Mapping[str, Any], access: ToolAccess)
 
         found = sql_effect(tool.query, sql_dialect(tool.target))
         if found.effects in HARMLESS:
-            return Claim(effects=found.effects, says="SQL classification", reads=found.reads)
-        return Claim(effects=tool.effects, says=f"SQL, run read-only; classification: {found.reason}")
+            says, settled = "SQL classification", not found.volatile
+            return Claim(effects=found.effects, says=says, reads=found.reads, settled=settled)
+        return Claim(effects=tool.effects, says=f"SQL, run read-only; classification: {found.reason}", settled=False)
     if declared.says_effects:
         return Claim(effects=tool.effects, says="declared")
     if tool.origin != "mcp":
@@ -204,7 +209,7 @@ def _may_be_guessed(tool: Tool, claim: Claim) -> bool:
     """Whether the tool may be called on a guess, by the effects that it is held to have."""
     from dataclasses import replace
 
-    return replace(tool, effects=claim.effects).may_be_guessed
+    return claim.settled and replace(tool, effects=claim.effects).may_be_guessed
 
 
 def _seconds(value: float | None) -> str:

@@ -56,7 +56,7 @@ def test_effects_and_who_says_so(helix: Callable[..., Any]) -> None:
         "odd": (
             "read",
             "SQL, run read-only; classification: it calls `mine`, which is not known to be harmless",
-            True,
+            False,
         ),
         "any": ("read", "SQL: each statement is checked when it is called", True),
         "web": ("read", "declared", True),
