@@ -145,7 +145,8 @@ def test_hints_count_only_of_trusted_servers(tmp_path: Path) -> None:
         return asyncio.run(effects(tool(own, *params, **traits), *trusted))
 
     assert found("delete-all") == "unknown"
-    assert found("delete-all", "shopp") == "unknown"
+    with pytest.raises(OptionError, match=r"names no MCP server `shopp`; did you mean `shop`\?"):
+        found("delete-all", "shopp")
     assert found("delete-all", "shop") == "read"
     assert found("find-orders", "shop") == "read"
     assert found("save", "shop") == "idempotent_write"

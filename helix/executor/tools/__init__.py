@@ -1,4 +1,4 @@
-"""Tools: what a step may call besides a model. Python functions and read-only SQL."""
+"""Tools: what a step may call besides a model. Those that share nothing are opened here, all others by `opener`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from helix.errors import OptionError
 from helix.executor.tools.threads import Threads
 from helix.logical import Tool
 
@@ -26,7 +25,7 @@ class RunTool(Protocol):
 def open_tool(
     tool: Tool, callables: Mapping[str, Callable[..., Any]], folder: Path | None, threads: Threads
 ) -> RunTool:
-    """Makes a tool ready.
+    """Makes a Python tool or one over SQLite ready.
 
     `callables` holds functions loaded already or given from Python; `folder` is where a relative database lies; what
     blocks runs on `threads`. Raises OptionError where the tool cannot be opened.
@@ -35,8 +34,7 @@ def open_tool(
         from helix.executor.tools.python import PythonTool
 
         return PythonTool(tool, callables[tool.name], threads)
-    if not tool.is_sqlite:
-        raise OptionError(f"tool `{tool.name}`: tools from {tool.origin} `{tool.target}` cannot be called yet")
+    assert tool.is_sqlite
     if tool.batch is not None:
         from helix.executor.tools.sql_batch import SqlLookups
 

@@ -53,6 +53,10 @@ class McpServers:
         self._configured = find_servers(access.servers, folder)
         self._where = str(access.servers or FILE)
         self._running: dict[str, _Server] = {}
+        odd = next((name for name in access.trusted if name not in self._configured), None)
+        if odd is not None:
+            known = name_help(odd, self._configured, "servers")
+            raise OptionError(f"trust_servers: {self._where} names no MCP server `{odd}`; {known}")
 
     async def open(self, tool: Tool) -> McpTool:
         """A tool of a server, held against what the server lists. Raises OptionError."""
