@@ -114,6 +114,7 @@ class DecodeWorker(Worker):
             self._cut(now)
             self._give(now)
         else:
+            self._aborting = True
             self._cut(now)
 
     # --- passes ---

@@ -22,6 +22,7 @@ class Timeline:
         self._serial = 0
         self._timer: asyncio.TimerHandle | None = None
         self._armed = 0
+        self._firing = False
         # The clock at the start: the simulation's own begins at 0.
         self._began = loop.time()
         self._now = 0
@@ -34,7 +35,7 @@ class Timeline:
         """Has an event fire at a time; it is told the time."""
         self._serial += 1
         heapq.heappush(self._heap, (time, kind, worker, self._serial, event))
-        if self._timer is None or time < self._armed:
+        if not self._firing and (self._timer is None or time < self._armed):
             self._arm()
 
     def _arm(self) -> None:
@@ -47,6 +48,7 @@ class Timeline:
 
     def _fire(self) -> None:
         self._timer = None
+        self._firing = True
         now = self.now()
         # All that is due now, and no later: what the tasks do that these wake comes before the next time.
         while self._heap and self._heap[0][0] <= now:
@@ -60,10 +62,12 @@ class Timeline:
                 return
             if self._heap and self._heap[0][0] > time:
                 break
+        self._firing = False
         self._arm()
 
     def close(self) -> None:
         """Fires nothing any more."""
+        self._firing = False
         self._heap.clear()
         if self._timer is not None:
             self._timer.cancel()

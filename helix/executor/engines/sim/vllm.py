@@ -142,7 +142,7 @@ class VllmWorker(Worker):
         ended = [call for call in self.running if call.aborted or (call.done >= call.target and call.kv >= call.prompt)]
         if ended:
             self.running = [call for call in self.running if call not in ended]
-            self._full = False
+            self._full = self._aborting = False
             for call in ended:
                 self._leave(call, now)
 

@@ -65,6 +65,9 @@ class Worker:
         self._pass = 0
         self._started = 0
         self._busy = False
+        # What the running requests hold at the start of the pass; and whether one of them is given up.
+        self._context = 0
+        self._aborting = False
         self.host: HostTier | None = None
         if settings.host:
             self.host = HostTier(settings, self.pool, width, number, timeline, log, self.figures, self._came)
@@ -104,6 +107,7 @@ class Worker:
         elif self.host is not None and self.host.drop(call):
             self._end(call, now)
         else:
+            self._aborting = True
             self._cut(now)
 
     def prefetch(self, text: str, space: str, now: int) -> int:
@@ -254,7 +258,8 @@ class Worker:
         figures.prefilled += tokens
         figures.outside += not self._cost.knows_prefill(tokens, len(parts))
         if mixed:
-            context = sum(call.kv + 1 for call in self.running)
+            self._context = sum(call.kv for call in self.running)
+            context = self._context + len(self.running)
             took = self._cost.mixed(tokens, pairs, len(self.running), context)
         else:
             took = self._cost.prefill(tokens, pairs)
@@ -274,8 +279,14 @@ class Worker:
                 self._rest()
                 return
         batch = len(self.running)
-        most = min(min(call.target - call.done for call in self.running), self._together)
-        if any(call.aborted for call in self.running) or (self.waiting and not self._full):
+        most, context = self._together, 0
+        for call in self.running:
+            more = call.target - call.done
+            if more < most:
+                most = more
+            context += call.kv
+        self._context = context
+        if self._aborting or (self.waiting and not self._full):
             # The next pass may be another one.
             most = 1
         while most > 1 and not self._room(most):
@@ -283,7 +294,6 @@ class Worker:
         if self.host is not None and self.host.takes_evicted and most > 1 and not self._grows_free(most):
             # A pass that evicts waits for it.
             most = 1
-        context = sum(call.kv for call in self.running)
         time = self._begin(now)
         for _ in range(max(1, most)):
             context += batch
@@ -366,7 +376,7 @@ class Worker:
         ended = [call for call in self.running if call.done >= call.target or call.aborted]
         if ended:
             self.running = [call for call in self.running if call.done < call.target and not call.aborted]
-            self._full = False
+            self._full = self._aborting = False
             for call in ended:
                 self._leave(call, now)
 
@@ -389,8 +399,7 @@ class Worker:
         figures = self.figures
         figures.decode_passes += passes
         figures.generated += passes * len(running)
-        context = sum(call.kv for call in running)
-        figures.outside += passes * (not self._cost.knows_decode(len(running), context + len(running)))
+        figures.outside += passes * (not self._cost.knows_decode(len(running), self._context + len(running)))
         self.pool.grow_all(running, passes)
         for call in running:
             call.done += passes
