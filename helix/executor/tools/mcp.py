@@ -177,7 +177,8 @@ class _Server:
         """What went wrong, on one line, without secrets."""
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
-        text = " ".join(self._secrets.out_of(error_words(error)).split())
+        words = str(error) if isinstance(error, RefusedAddress | ToolError) else error_words(error)
+        text = " ".join(self._secrets.out_of(words).split())
         return text if len(text) <= _EXCERPT else f"{text[:_EXCERPT]}..."
 
     def clean(self, text: str) -> str:
