@@ -184,10 +184,12 @@ def test_an_estimate_by_hand() -> None:
     # A quarter of the weights, and 47 us for each of 32 layers.
     assert four.d == pytest.approx(cost.d / 4 + 32 * 0.047)
     assert four.name == "estimate:h100x4/llama-3.1-8b"
-    # A mixture computes a part of what it holds.
+    # A mixture computes a part of what it holds, and reads all of it for many requests at once.
     mixture = estimated_cost(gpu, MODELS["qwen3-30b-a3b"])
-    assert mixture.d > 3 * cost.d
+    whole = 2 * (MODELS["qwen3-30b-a3b"].parameters - 151_936 * 2048) / 3350e9 * 1000 / 0.66
     assert mixture.b < cost.b / 2
+    assert mixture.d < cost.d
+    assert mixture.decode(192, 0) == pytest.approx(whole, rel=0.05)
     note = cost_note(cost)
     assert note is not None
     assert "estimated from data sheets" in note
