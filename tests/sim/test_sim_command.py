@@ -9,6 +9,7 @@ import pytest
 from running import command, jsonl, lines
 
 import helix
+from helix.errors import OptionError
 from helix.executor.engines import loop_factory, open_engine
 from helix.executor.engines.sim import SimEngine
 from helix.executor.engines.sim.loop import VirtualLoop
@@ -33,6 +34,54 @@ def test_an_address_says_all_of_it() -> None:
     assert (settings.mixed_chunk, settings.seed, settings.ratio, settings.max_context) == (True, 7, 0.5, 131_072)
     assert settings.kv_tokens % 16 == 0
     assert 800_000 < settings.kv_tokens < 900_000
+
+
+def test_an_address_splits_ranks_into_those_that_prefill_and_those_that_decode() -> None:
+    for address in ("sim:h100x4/llama-3.1-8b?pd=1:3&pd_gbs=100", "sim:h100/llama-3.1-8b?pd=1:3&pd_gbs=100"):
+        engine = open_engine(address)
+        assert isinstance(engine, SimEngine)
+        settings = engine.settings
+        assert (settings.ranks, settings.prefill_ranks, settings.decode_ranks, settings.pd_gbs) == (4, 1, 3, 100.0)
+        assert settings.kv_bytes == 131_072
+
+
+def test_an_address_adds_a_host_tier_and_takes_the_dialect_of_vllm() -> None:
+    tiered = open_engine("sim:h100/llama-3.1-8b?host=2000000&host_write=write-back&host_load_gbs=25.5")
+    assert isinstance(tiered, SimEngine)
+    settings = tiered.settings
+    assert (settings.host, settings.host_write, settings.host_load_gbs) == (2_000_000, "write-back", 25.5)
+    vllm = open_engine("sim:rtx-4090/llama-3.1-8b?dialect=vllm&budget=4096&kv_tokens=41408")
+    assert isinstance(vllm, SimEngine)
+    settings = vllm.settings
+    assert (settings.dialect, settings.budget, settings.page, settings.kv_tokens) == ("vllm", 4096, 16, 41_408)
+    spread = open_engine("sim:h100/llama-3.1-8b?tp=2&host=1000")
+    assert isinstance(spread, SimEngine)
+    assert spread.settings.kv_bytes == 65_536
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("pd=3", "says how many ranks prefill and how many decode, as in pd=1:3; found `3`"),
+        ("pd=0:2", "as in pd=1:3; found `0:2`"),
+        ("pd=2:-1", "as in pd=1:3; found `2:-1`"),
+        ("pd=1:3", "pd=1:3 are 4 ranks of a simulated engine; found 2 in its address"),
+        ("hots=5", "no setting `hots` of a simulated engine; did you mean `host`"),
+        ("host=many", "the setting `host` of a simulated engine is a number, found `many`"),
+        ("host=1e999", "the setting `host` of a simulated engine is a number"),
+        ("pd_gbs=inf", "the setting `pd_gbs` of a simulated engine is a number, found `inf`"),
+        ("request_ms=nan", "the setting `request_ms` of a simulated engine is a number, found `nan`"),
+        ("host=5000&host_write=writeback", "unknown host_write `writeback`; did you mean `write-back`"),
+        ("dialect=vllm&host=5000", "host is for the dialect sglang, found it with vllm"),
+        ("dialect=sglnag", "unknown dialect `sglnag`; did you mean `sglang`"),
+        ("cost=layers:/no/such/folder", "cannot read the layer table"),
+        ("page=0", "page must be at least 1, found 0"),
+    ],
+)
+def test_what_an_address_says_wrongly_is_told(options: str, message: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        open_engine(f"sim:h100x2/llama-3.1-8b?{options}")
+    assert message in str(caught.value)
 
 
 def test_a_simulated_engine_brings_its_loop() -> None:
@@ -96,3 +145,16 @@ def test_from_python_an_address_is_enough() -> None:
     assert result.report.failed_rows == 0
     assert result.report.seconds > 40
     assert time.monotonic() - began < 30
+
+
+@pytest.mark.parametrize(
+    "options", ["host=100000&kv_tokens=6000", "pd=1:2", "pd=1:1&host=50000", "dialect=vllm", "router=prefix-aware"]
+)
+def test_every_kind_of_engine_gives_the_same_rows(options: str) -> None:
+    workflow = helix.loads(TEXT.format(engine=""))
+    plain = workflow.run(ROWS, engine="sim:h100/llama-3.1-8b?reply_tokens=40")
+    place = "sim:h100x2" if "router" in options else "sim:h100"
+    result = workflow.run(ROWS, engine=f"{place}/llama-3.1-8b?reply_tokens=40&{options}")
+    assert result.report.failed_rows == 0
+    assert [row["b"] for row in result.rows] == [row["b"] for row in plain.rows]
+    assert result.report.seconds > 0
