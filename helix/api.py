@@ -53,6 +53,7 @@ def explain(
     store: str | os.PathLike[str] | None = None,
     width: int | None = None,
     progress: Callable[[RunReport], None] | None = None,
+    patterns: str | os.PathLike[str] | object | None = None,
     **options: Any,
 ) -> Explanation:
     """What a workflow will do: its plan, what the rules make of it, its prompts as a tree, and what it costs.
@@ -60,7 +61,8 @@ def explain(
     With `rows` the estimates are of that table, with `engine` tokens are counted by its tokenizer where it has one.
     `analyze` runs the optimized plan over the rows and puts what was measured beside the estimates. `rules` are the
     only ones to apply, `without` are left out. The schedule is for `ranks` workers whose caches hold `kv_tokens` each
-    (those of the engine, where it tells); finding it may take `plan_budget` seconds. `prices` are for a million tokens:
+    (those of the engine, where it tells); finding it may take `plan_budget` seconds. `patterns` are mined ones (a file,
+    or a miner): what they would make ahead is shown. `prices` are for a million tokens:
     prompt, reply, cached prompt. `store` is a folder that tells how long replies were. `width` is how wide the text may
     be. The rest is as for `arun`.
 
@@ -89,6 +91,7 @@ def explain(
             store=store,
             width=width,
             progress=progress,
+            patterns=patterns,
         ),
     )
 
