@@ -203,6 +203,7 @@ def fmt(files: tuple[str, ...], only_check: bool, to_stdout: bool) -> int:
     help="How to show it: html is a page of its own, mermaid and dot are graphs.",
 )
 @click.option("--verbose", "-v", is_flag=True, help="Add each rule's law, and the rules that changed nothing.")
+@click.option("--patterns", metavar="FILE.json", help="Show which calls of agents these patterns would make ahead.")
 @click.option("--width", type=click.IntRange(40), help="Columns to fit into (default: those of the terminal).")
 @_store
 @click.option("--quiet", "-q", is_flag=True, help="Show no progress of --analyze.")
@@ -297,6 +298,14 @@ def explain(file: str, constants: tuple[str, ...], store: Path | None, **options
 @click.option("--trace", metavar="FILE.jsonl", help="Write what models decided and tools gave, event by event.")
 @click.option("--lane", multiple=True, metavar="NAME=N", help="Make N calls of this lane of tools at once.")
 @access_options
+@click.option(
+    "--speculate",
+    metavar="MODE",
+    default="off",
+    show_default=True,
+    help="Make reads ready that will probably be asked for: off, shadow (count what that would save), on.",
+)
+@click.option("--patterns", metavar="FILE.json", help="Mined patterns that say what agents will ask for.")
 @watch_options
 @click.option("--quiet", "-q", is_flag=True, help="Say nothing but errors.")
 def run(file: str, source: str | None, target: str, constants: tuple[str, ...], quiet: bool, **options: Any) -> int:

@@ -21,6 +21,7 @@ from helix.executor.tables import ScanReport
 from helix.executor.values import CUT_SHORT
 from helix.progress import Progress, count, say
 from helix.report.files import refuse_report, write_report
+from helix.report.speculation import speculation_lines
 from helix.results import RunReport
 
 if TYPE_CHECKING:
@@ -152,6 +153,9 @@ async def _run(prepared: Prepared, progress: Progress, speaker: _Speaker, file: 
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)
     speaker.report(result.report)
+    if result.report.speculation is not None and (file is None or result.run_report is None):
+        for line in speculation_lines(result.report.speculation):
+            speaker.say(line)
     code = _exit_code(result.report)
     if file is not None and result.run_report is not None:
         speaker.say(result.run_report.text())
