@@ -10,15 +10,17 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Any
 
-from helix.executor.engines.base import Request
 from helix.executor.tool_calls import Decision, ToolCall, ToolResult
+from helix.logical import Agent, LogicalPlan, every_node
 from helix.services import Tool
-from helix.traces.events import Effects, Status
+from helix.traces.events import EFFECTS, EffectClass, Effects, Status
 from helix.traces.recorder import SessionRecorder, TraceRecorder
 
 if TYPE_CHECKING:
-    from helix.executor.calls import Outcome
+    from helix.executor.calls import Call, Outcome
 
+# Classes of effects as traces write them.
+_CLASSES: dict[str, EffectClass] = {each.replace("-", "_"): each for each in EFFECTS}
 # Failures by which a run ends a call before it is done.
 _CUT = frozenset({"not_started", "interrupted", "cancelled"})
 
@@ -26,8 +28,10 @@ _CUT = frozenset({"not_started", "interrupted", "cancelled"})
 class Tracing:
     """Hears of decisions and results (a `Watcher` of `ToolCalls`) and records them. Made on the run's loop."""
 
-    def __init__(self, recorder: TraceRecorder) -> None:
+    def __init__(self, recorder: TraceRecorder, plan: LogicalPlan) -> None:
         self._recorder = recorder
+        # Agents tell of their turns by themselves.
+        self._agents = {node.id for node in every_node(plan.sink) if isinstance(node, Agent)}
         self._began = asyncio.get_running_loop().time()
 
     def decided(self, decision: Decision) -> None:
@@ -66,12 +70,16 @@ class Tracing:
         """No call of a session will come any more."""
         self._recorder.forget(session)
 
-    def replied(self, request: Request, outcome: Outcome, began: float | None = None) -> None:
-        """A model has replied to an llm step, or its reply was there (`began` is None)."""
-        failure = outcome.failure
+    def heard(self, call: Call, outcome: Outcome, began: float | None) -> None:
+        """A call has an outcome: the reply to an llm step is a decision. `began` is None where it was not made."""
+        request, failure = call.request, outcome.failure
+        if request is None or call.node in self._agents:
+            return
+        if failure is not None and began is None and not outcome.merged:
+            return
         status: Status = "ok" if failure is None else "cancelled" if failure.kind in _CUT else "error"
         texts = [message.content for message in request.messages if message.role == "user"]
-        self._session(f"{request.row}", request.row).decided(
+        self._session(f"{call.row}", call.row).decided(
             user=texts[-1:],
             text=outcome.text,
             status=status,
@@ -93,7 +101,7 @@ def own_name(name: str) -> str:
 
 def effects_of(tool: Tool) -> Effects:
     """What a tool declares of its effects."""
-    return Effects(cls=tool.effects, reads=tool.reads or (), writes=tool.writes or ())
+    return Effects(cls=_CLASSES.get(tool.effects, "unknown"), reads=tool.reads or (), writes=tool.writes or ())
 
 
 def _id(turn: int, position: int) -> str:

@@ -186,7 +186,7 @@ class Arguments:
         if len(text) > _LONGEST_NAMED:
             return
         words = self.words.setdefault((tool, name), {})
-        for phrase in sorted(_phrases(sources)):
+        for phrase in sources.phrases:
             held = words.setdefault(phrase, {})
             held[text] = held.get(text, 0.0) + unit
 
@@ -232,7 +232,10 @@ class Arguments:
         if not words or not sources.history.texts:
             return
         own = self.own[tool, name]
-        for phrase in sorted(_phrases(sources)):
+        usual = {text: tally.rate(unit) for text in held if (tally := own.get(("const", text))) is not None}
+        if not usual:
+            return
+        for phrase in sources.phrases:
             seen = words.get(phrase)
             if seen is None:
                 continue
@@ -240,15 +243,14 @@ class Arguments:
             if total < 2.0 * unit:
                 continue
             for text, count in seen.items():
-                choice = held.get(text)
-                tally = own.get(("const", text))
-                if choice is None or tally is None:
+                rate = usual.get(text)
+                if rate is None:
                     continue
-                usual = tally.rate(unit)
-                lift = math.log((count + unit * usual) / (total + unit) / (usual + 0.01) + 0.01)
-                if lift > choice.features.get("words", 0.0):
-                    choice.features["words"] = min(lift, 5.0)
-                    choice.features["words.rate"] = log_odds((count + unit * usual) / (total + unit))
+                here = (count + unit * rate) / (total + unit)
+                lift = min(5.0, math.log(here / (rate + 0.01) + 0.01))
+                features = held[text].features
+                if lift > features.get("words", 0.0):
+                    features["words"], features["words.rate"] = lift, log_odds(here)
 
     def _features(
         self,
@@ -279,7 +281,7 @@ class Arguments:
                 found["told"] = 1.0
             if history.model_text is not None and text in history.model_text.lowered:
                 found["spoken"] = 1.0
-            if history.calls and any(leaf.value == value for leaf in history.calls[-1].found()[:400]):
+            if history.calls and choice.text in history.calls[-1].records():
                 found["shown"] = 1.0
         return found
 
@@ -327,11 +329,6 @@ class Arguments:
             )
             ranked = self._ranked_shared[name] = [(-rate, function) for rate, function in ranked]
         return ranked
-
-
-def _phrases(sources: Sources) -> frozenset[str]:
-    """What the user's last two texts say, in words and pairs of words."""
-    return frozenset().union(*(text.phrases for text in sources.texts[:2]))
 
 
 def _order(held: ArgumentSet) -> tuple[float, list[str]]:

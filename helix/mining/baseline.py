@@ -16,7 +16,7 @@ from helix.mining.candidates import MinerSettings
 from helix.mining.control import SAY, Trie
 from helix.mining.functions import ABSENT, NOTHING, Sources
 from helix.mining.history import History, call_key
-from helix.mining.miner import decisions_of
+from helix.mining.miner import decisions_of, outcomes_of
 from helix.traces.events import Session
 
 # The functions of the baseline; the others are the miner's own.
@@ -36,7 +36,7 @@ class Baseline:
         for session in sessions:
             for history, calls in decisions_of(session):
                 context = history.context(self.trie.order)
-                for call in calls or [None]:
+                for call in outcomes_of(calls):
                     self.trie.learn(context, SAY if call is None else call.tool)
                     if call is not None and arguments:
                         self.arguments.learn(call.tool, call.args, Sources(history, dates=False))

@@ -53,6 +53,7 @@ class Decisions:
         self.rate, self.sparse_rate = 0.05, 1.0
         self._stems: dict[str, tuple[str, ...]] = {}
         self._spread: dict[str, int] = {}
+        self._weights: dict[str, list[tuple[str, float]]] = {}
 
     def outcomes(self) -> list[str]:
         """All outcomes that were seen, by name."""
@@ -85,20 +86,19 @@ class Decisions:
             return
         chosen = view.outcomes.index(outcome)
         slopes = [0.0] * len(self.dense)
+        steps: list[tuple[dict[str, float], float]] = []
+        for feature, value in view.sparse:
+            seen = self.seen.get(feature, 0)
+            steps.append((self.sparse.setdefault(feature, {}), self.sparse_rate / math.sqrt(1.0 + seen) * value))
+            self.seen[feature] = seen + 1
         for place, (name, p) in enumerate(zip(view.outcomes, view.probabilities, strict=True)):
             miss = (1.0 if place == chosen else 0.0) - p
             if abs(miss) < _SMALL:
                 continue
             for at, value in enumerate(view.dense[place]):
                 slopes[at] += miss * value
-            for feature, value in view.sparse:
-                held = self.sparse.get(feature)
-                if held is None:
-                    held = self.sparse[feature] = {}
-                step = self.sparse_rate / math.sqrt(1.0 + self.seen.get(feature, 0))
-                held[name] = held.get(name, 0.0) + step * miss * value
-        for feature, _ in view.sparse:
-            self.seen[feature] = self.seen.get(feature, 0) + 1
+            for held, step in steps:
+                held[name] = held.get(name, 0.0) + step * miss
         for at, slope in enumerate(slopes):
             self.squares[at] += slope * slope
             self.dense[at] += self.rate * slope / math.sqrt(self.squares[at])
@@ -113,6 +113,7 @@ class Decisions:
         """Takes in the name of an outcome."""
         held = tuple(stems(outcome)) if outcome != SAY else ()
         self._stems[outcome] = held
+        self._weights.clear()
         for stem in held:
             self._spread[stem] = self._spread.get(stem, 0) + 1
 
@@ -150,11 +151,14 @@ class Decisions:
         """The share of a tool's name that stands in a text, rare parts of names counting more."""
         if not self.settings.words:
             return 0.0
-        parts = self._stems.get(name)
-        if not parts or not said:
+        if not said:
             return 0.0
-        weights = {part: 1.0 / self._spread.get(part, 1) for part in parts}
-        return sum(weight for part, weight in weights.items() if part in said) / sum(weights.values())
+        weights = self._weights.get(name)
+        if weights is None:
+            parts = [(part, 1.0 / self._spread.get(part, 1)) for part in self._stems.get(name, ())]
+            whole = sum(weight for _, weight in parts)
+            weights = self._weights[name] = [(part, weight / whole) for part, weight in parts]
+        return sum(weight for part, weight in weights if part in said)
 
     def _sparse(self, history: History) -> list[tuple[str, float]]:
         context = history.context(2)

@@ -23,6 +23,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any, Final
 
 from helix.canonical import canonical_text
@@ -67,6 +68,11 @@ class Sources:
         self._memo: dict[Function, Any] = {}
         self._lists: dict[tuple[str, ...], list[Any]] = {}
         self._year: int | None = -1
+
+    @cached_property
+    def phrases(self) -> list[str]:
+        """What the user's last two texts say, in words and pairs of words."""
+        return sorted(frozenset().union(*(text.phrases for text in self.texts[:2])))
 
     def value(self, function: Function, tool: str, name: str) -> Any:
         """What a function gives for an argument; NOTHING where it has no value."""

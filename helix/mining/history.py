@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from helix.canonical import canonical_text
@@ -165,6 +166,12 @@ def leaves_of(result: Any) -> list[Leaf]:
     return found
 
 
+@lru_cache(maxsize=20_000)
+def _varies(name: str) -> bool:
+    """Whether a key is data rather than the name of a field."""
+    return len(name) > _LONG_KEY or any(each.isdigit() for each in name)
+
+
 def _walk(value: Any, path: str, record: tuple[str, ...], found: list[Leaf]) -> None:
     if len(found) >= MOST_LEAVES:
         return
@@ -172,7 +179,7 @@ def _walk(value: Any, path: str, record: tuple[str, ...], found: list[Leaf]) -> 
         return
     if isinstance(value, dict):
         for name in value:
-            varies = len(name) > _LONG_KEY or any(each.isdigit() for each in name)
+            varies = _varies(name)
             inner = f"{path}.*" if varies else f"{path}.{name}"
             if varies and len(found) < MOST_LEAVES:
                 found.append(Leaf(f"{path}~", (*record, name), name, name))

@@ -13,11 +13,15 @@ Features = Mapping[str, float]
 
 
 class Logit:
-    """Weights by feature name. `start` are those before anything was learned."""
+    """Weights by feature name. `start` are those before anything was learned, `rate` is the size of steps.
 
-    def __init__(self, start: Mapping[str, float] | None = None, *, rate: float = 0.1) -> None:
+    `memory` is how much of the squares of earlier steps counts at the next one: below 1 the weights go on moving, which
+    they must where what they weigh gets better with time.
+    """
+
+    def __init__(self, start: Mapping[str, float] | None = None, *, rate: float = 0.1, memory: float = 0.99) -> None:
         self.weights: dict[str, float] = dict(start or {})
-        self.rate = rate
+        self.rate, self.memory = rate, memory
         self.squares: dict[str, float] = {}
 
     def scores(self, choices: Sequence[Features]) -> list[float]:
@@ -41,7 +45,7 @@ class Logit:
                 gradient[name] = gradient.get(name, 0.0) + miss * value
         for name, slope in gradient.items():
             if slope:
-                square = self.squares.get(name, 0.1) + slope * slope
+                square = self.memory * self.squares.get(name, 0.1) + slope * slope
                 self.squares[name] = square
                 self.weights[name] = self.weights.get(name, 0.0) + self.rate * slope / math.sqrt(square)
 

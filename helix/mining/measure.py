@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 from typing import Protocol
 
 from helix.mining.history import History, call_key
-from helix.mining.miner import decisions_of
+from helix.mining.miner import decisions_of, outcomes_of
 from helix.traces.events import Session
 
 FOLDS = 5
@@ -116,7 +116,7 @@ def _replayed(session: Session, labels: Labels, predictor: Predictor) -> list[Re
     rows: list[Replayed] = []
     for history, calls in decisions_of(session):
         tools, guesses = predictor.tools(history), predictor.calls(history)
-        for call in calls or [None]:
+        for call in outcomes_of(calls):
             tool = None if call is None else call.tool
             rows.append(
                 Replayed(

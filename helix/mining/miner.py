@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, groupby
 
@@ -25,6 +25,8 @@ LEAST_P = 0.02
 # The strength of what is known of all patterns of one probability, in chances of one pattern.
 PRIOR_STRENGTH = 6.0
 _BINS = 20
+# Arguments of tools that are less likely are not looked for, once there is something.
+_LEAST_TOOL = 0.003
 _START = {"tool": 1.0, "fit": 1.0, "rest": 1.0}
 
 
@@ -35,9 +37,14 @@ class _Guess:
     tool: str
     held: ArgumentSet
     key: str
-    pattern: str
+    last: str
     features: dict[str, float]
     p: float = 0.0
+
+    @property
+    def pattern(self) -> str:
+        """The name of its pattern."""
+        return pattern_name(self.last, self.tool, self.held.functions)
 
 
 @dataclass(slots=True)
@@ -64,7 +71,7 @@ class Miner:
         self.sessions = 0
         self.decisions = Decisions(self.settings)
         self.arguments = Arguments(self.settings)
-        self.calls = Logit(_START, rate=0.05)
+        self.calls = Logit(_START, rate=0.1)
         # The weight of what is seen now; it grows, so that what was seen before fades without being touched.
         self.unit = 1.0
         self.chances: dict[str, list[float]] = {}
@@ -92,7 +99,8 @@ class Miner:
         return chances, hits, wilson(hits, chances)
 
     def _candidate(self, guess: _Guess, history: History) -> Candidate:
-        chances, hits, low = self._bound(guess.pattern, guess.p)
+        pattern = guess.pattern
+        chances, hits, low = self._bound(pattern, guess.p)
         return Candidate(
             tool=guess.tool,
             args=guess.held.args,
@@ -101,7 +109,7 @@ class Miner:
             p_low=low,
             chances=chances,
             hits=hits,
-            pattern=guess.pattern,
+            pattern=pattern,
             text=_in_words(history.context(1)[0], guess.tool, guess.held.functions),
             stale=guess.tool in self.stale,
         )
@@ -123,21 +131,22 @@ class Miner:
             key=lambda each: (-each[1], each[0]),
         )
         done = {call.key for call in history.calls}
+        last = history.context(1)[0]
         guesses: list[_Guess] = []
         covered = 0.0
         for tool, p in ranked[: self.settings.tools_tried]:
+            if p < _LEAST_TOOL and len(guesses) >= self.settings.sets_tried:
+                break
             for held in self.arguments.sets(tool, sources, self.settings.sets_tried, self.unit):
                 key = call_key(tool, held.args)
-                features = {"tool": math.log(p + 1e-9), "fit": held.fit, "call": 1.0, f"call {tool}": 1.0}
-                features["args"] = float(len(held.functions))
+                found = {"tool": math.log(p + 1e-9), "fit": held.fit, "call": 1.0, f"call {tool}": 1.0}
+                found["args"] = float(len(held.functions))
                 if key in done:
-                    features["again"] = features[f"again {tool}"] = 1.0
+                    found["again"] = found[f"again {tool}"] = 1.0
                 if self.settings.joint:
-                    together, apart = _records(held, history)
-                    features["together"], features["apart"] = together, apart
+                    found["together"], found["apart"] = _records(held, history)
                 covered += p * math.exp(held.fit)
-                pattern = pattern_name(history.context(1)[0], tool, held.functions)
-                guesses.append(_Guess(tool, held, key, pattern, features))
+                guesses.append(_Guess(tool, held, key, last, found))
         say = view.p(SAY)
         features = [guess.features for guess in guesses]
         features.append({"tool": math.log(say + 1e-9), "say": 1.0})
@@ -182,7 +191,7 @@ class Miner:
             return None
         moment = self._moment(history)
         self._chances(moment, {call_key(each.tool, each.args) for each in calls})
-        for call in calls or [None]:
+        for call in outcomes_of(calls):
             key = None if call is None else call_key(call.tool, call.args)
             place = next((at for at, guess in enumerate(moment.guesses) if guess.key == key), None)
             if place is None:
@@ -199,7 +208,8 @@ class Miner:
             if guess.p < LEAST_P:
                 continue
             right = self.unit if guess.key in keys else 0.0
-            for tally in (self.chances.setdefault(guess.pattern, [0.0, 0.0]), self.bins[_bin(guess.p)]):
+            held = self.chances.setdefault(guess.pattern, [0.0, 0.0])
+            for tally in (held, self.bins[_bin(guess.p)]):
                 tally[0] += self.unit
                 tally[1] += right
 
@@ -271,6 +281,11 @@ def decisions_of(session: Session) -> Iterable[tuple[History, list[ToolEvent]]]:
             yield history, calls
         for call in calls:
             history.add(call)
+
+
+def outcomes_of(calls: Sequence[ToolEvent]) -> Sequence[ToolEvent | None]:
+    """The outcomes of a decision: its calls, or None for SAY."""
+    return calls or (None,)
 
 
 def pattern_name(last: str, tool: str, functions: Mapping[str, Function]) -> str:

@@ -176,7 +176,7 @@ def _text(miner: Miner, tenant: str | None) -> str:
     return json.dumps(held, ensure_ascii=True, allow_nan=False, separators=(",", ":"), sort_keys=True) + "\n"
 
 
-def _tables(tables: Mapping[tuple[str, ...], Table]) -> list[Any]:
+def _tables(tables: Mapping[Any, Table]) -> list[Any]:
     return [
         [list(key), [[list(function), tally.tries, tally.hits, tally.seen] for function, tally in sorted_table(table)]]
         for key, table in sorted(tables.items())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
 
 # What is looked at of a text.
@@ -186,6 +186,7 @@ class Text:
         return found
 
 
+@lru_cache(maxsize=20_000)
 def shape(token: str) -> str:
     """The shape of a token: its runs of digits with their length, of capitals and small letters, and its marks."""
     found: list[str] = []

@@ -19,6 +19,7 @@ from helix.aligned import aligned
 from helix.mining import Candidate, Miner, MinerSettings
 from helix.mining.history import call_key
 from helix.mining.measure import Gated, Guess, Labels, Replayed, gate, interval, overall, replay, shares, split
+from helix.mining.miner import outcomes_of
 from helix.mining.report import MinedPredictor, line, measured, mined, report_text
 from helix.traces import Session, ToolEvent, sessions_of
 from helix.traces.importers import import_trace
@@ -124,7 +125,7 @@ def _rows(session: Session, calls: list[ToolEvent], found: list[Candidate], labe
             tools=[],
             guesses=guesses,
         )
-        for call in calls or [None]
+        for call in outcomes_of(calls)
     ]
 
 

@@ -67,7 +67,7 @@ class Conversation:
         """The model spoke, and asked for calls; gives their places in `events`, where results are set later."""
         step, self._step = self._step, self._step + 1
         ids = tuple(f"{step}.{number}" for number in range(len(calls)))
-        names = {"session": self.session, "group": self.group}
+        names: dict[str, Any] = {"session": self.session, "group": self.group}
         user, self._user = tuple(self._user), []
         self.events.append(LlmEvent(**names, id=str(step), step=step, user=user, text=text, calls=ids))
         places: list[int] = []
