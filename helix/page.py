@@ -46,6 +46,11 @@ def listed(items: Iterable[str], kind: str) -> str:
     return f'<ul class="{kind}">{shown}</ul>' if shown else ""
 
 
+def facts(pairs: Iterable[tuple[str, str]]) -> str:
+    """Names and what there is to say of them, below one another."""
+    return f'<dl class="said">{"".join(f"<dt>{text(name)}</dt><dd>{text(fact)}</dd>" for name, fact in pairs)}</dl>'
+
+
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]], caption: str = "") -> str:
     """A table whose first column names its rows; a column `saved` is marked."""
     head = "".join(f'<th scope="col">{text(name)}</th>' for name in heads)

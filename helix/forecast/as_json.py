@@ -83,6 +83,7 @@ def _timeline(timeline: Timeline) -> dict[str, Any]:
         "decode": [short(rank) for rank in timeline.decode],
         "locked": short(timeline.locked),
         "evictable": short(timeline.evictable),
+        "prompt": list(timeline.prompt),
         "hit_rate": short(timeline.hit_rate),
     }
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from helix.forecast import words
 from helix.forecast.measures import Forecast
 from helix.forecast.pictures import plots, texts
-from helix.page import document, listed, section, table, text
+from helix.page import document, facts, listed, section, table, text
 from helix.page import style as page_style
 from helix.plots import style as plot_style
 
@@ -24,7 +24,7 @@ def forecast_fragment(forecast: Forecast) -> str:
     parts = [
         f"<style>{page_style()}{plot_style()}</style>",
         _header(forecast),
-        section("The batch", table(("", "optimized plan"), list(words.facts(forecast))[1:])),
+        section("The batch", facts(list(words.facts(forecast))[1:])),
     ]
     if trial.steps:
         parts.append(section("Steps", table(words.STEP_HEADS, words.step_rows(trial))))

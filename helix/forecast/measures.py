@@ -97,8 +97,8 @@ class RankFigures:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
     """What went on in equal spans of `span` seconds. Shares of the time of each rank in passes, `locked` and
-    `evictable` tokens of all caches together in the mean, and the hit rate of the calls that were admitted (None:
-    there were none).
+    `evictable` tokens of all caches together in the mean, the `prompt` tokens of the calls that were admitted and
+    their hit rate (None: there were none).
     """
 
     span: float
@@ -106,6 +106,7 @@ class Timeline:
     decode: tuple[tuple[float, ...], ...]
     locked: tuple[float, ...]
     evictable: tuple[float, ...]
+    prompt: tuple[int, ...]
     hit_rate: tuple[float | None, ...]
 
 

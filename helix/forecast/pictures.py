@@ -10,6 +10,8 @@ from helix.plots.bars import Bar
 
 # Below this share of a span a pass is not drawn.
 _LEAST = 0.005
+# Points of a curve of hit rates, about.
+_POINTS = 60
 
 
 def plots(forecast: Forecast) -> Iterator[Plot]:
@@ -70,8 +72,23 @@ def hit_rates(forecast: Forecast) -> Plot:
 
 
 def _rates(line: Timeline) -> tuple[tuple[float, float | None], ...]:
-    """Spans in which no call was admitted are passed over."""
-    return tuple(((at + 0.5) * line.span, rate) for at, rate in enumerate(line.hit_rate) if rate is not None)
+    """The hit rate at the middle of spans that are taken together until they hold a part of all prompt tokens: the
+    rates of single calls say little.
+    """
+    least = max(1.0, sum(line.prompt) / _POINTS)
+    points: list[tuple[float, float | None]] = []
+    first, prompt, cached = 0, 0, 0.0
+    for at, (tokens, rate) in enumerate(zip(line.prompt, line.hit_rate, strict=True)):
+        if not prompt:
+            first = at
+        prompt += tokens
+        cached += tokens * (rate or 0.0)
+        if prompt >= least:
+            points.append(((first + at + 1) / 2 * line.span, cached / prompt))
+            prompt, cached = 0, 0.0
+    if prompt:
+        points.append(((first + len(line.prompt)) / 2 * line.span, cached / prompt))
+    return tuple(points)
 
 
 def cache(trial: Trial) -> Plot:
@@ -85,7 +102,7 @@ def cache(trial: Trial) -> Plot:
         [
             Layer(name="locked", values=line.locked),
             Layer(name="evictable", values=line.evictable),
-            Layer(name="free", values=free),
+            Layer(name="free", values=free, rest=True),
         ],
         x=_time(trial),
         y=Axis(label="tokens", most=whole),

@@ -11,10 +11,11 @@ from helix.plots.scale import Axis, number
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
-    """A part of the whole, at each of the times."""
+    """A part of the whole, at each of the times. `rest` is what is left over: it is drawn faintly."""
 
     name: str
     values: tuple[float, ...]
+    rest: bool = False
 
 
 def occupancy(
@@ -27,14 +28,16 @@ def occupancy(
     tops = [[0.0] * len(times)]
     for layer in layers:
         tops.append([below + value for below, value in zip(tops[-1], layer.values, strict=True)])
-    place = frame(x, y, list(times), tops[-1], [layer.name for layer in layers], height=height)
+    colours = ["rest" if layer.rest else colour(at) for at, layer in enumerate(layers)]
+    names = [layer.name for layer in layers]
+    place = frame(x, y, list(times), tops[-1], names, height=height, colours=colours)
     body = [place.around]
     for at, layer in enumerate(layers):
         there = [f"{px(place.x.at(t))},{px(place.y.at(v))}" for t, v in zip(times, tops[at + 1], strict=True)]
         back = [f"{px(place.x.at(t))},{px(place.y.at(v))}" for t, v in zip(times, tops[at], strict=True)]
         if there:
             body.append(
-                f'<polygon class="area {colour(at)}" points="{" ".join([*there, *reversed(back)])}">'
+                f'<polygon class="area {colours[at]}" points="{" ".join([*there, *reversed(back)])}">'
                 f"<title>{text(layer.name)}</title></polygon>"
             )
     said = []

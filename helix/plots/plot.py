@@ -103,9 +103,20 @@ class Frame:
     around: str
 
 
-def frame(x: Axis, y: Axis, xs: list[float], ys: list[float], names: Sequence[str], *, height: int = HEIGHT) -> Frame:
-    """A frame with grid, ticks, labels, and a legend where there is more than one name."""
-    legend, lines = legend_of(names) if len(names) > 1 else ("", 0)
+def frame(
+    x: Axis,
+    y: Axis,
+    xs: list[float],
+    ys: list[float],
+    names: Sequence[str],
+    *,
+    height: int = HEIGHT,
+    colours: Sequence[str] = (),
+) -> Frame:
+    """A frame with grid, ticks, labels, and a legend where there is more than one name. `colours` are the classes of
+    the names, where these are not in order.
+    """
+    legend, lines = legend_of(names, colours) if len(names) > 1 else ("", 0)
     top = TOP + lines * _LEGEND_LINE
     height += lines * _LEGEND_LINE
     right, bottom = float(WIDTH - RIGHT), float(height - BOTTOM)
@@ -139,7 +150,7 @@ def x_axis(scale: Scale, bottom: float, right: float) -> list[str]:
     return parts
 
 
-def legend_of(names: Sequence[str]) -> tuple[str, int]:
+def legend_of(names: Sequence[str], colours: Sequence[str] = ()) -> tuple[str, int]:
     """A legend above a drawing, in lines, and how many lines these are."""
     parts: list[str] = []
     at, line = float(LEFT), 0
@@ -149,7 +160,8 @@ def legend_of(names: Sequence[str]) -> tuple[str, int]:
         if at + wide > WIDTH - RIGHT and at > LEFT:
             at, line = float(LEFT), line + 1
         y = 4 + line * _LEGEND_LINE
-        parts.append(f'<rect class="fill {colour(number)}" x="{px(at)}" y="{y}" width="12" height="12" rx="2"/>')
+        own = colours[number] if colours else colour(number)
+        parts.append(f'<rect class="fill {own}" x="{px(at)}" y="{y}" width="12" height="12" rx="2"/>')
         parts.append(f'<text x="{px(at + 17)}" y="{y + 10}">{text(shown)}</text>')
         at += wide
     return "".join(parts), line + 1 if names else 0

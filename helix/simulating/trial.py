@@ -271,6 +271,7 @@ def _timeline(history: History) -> Timeline:
         decode=tuple(shares(rank) for rank in history.decode),
         locked=summed(history.locked),
         evictable=summed(history.evictable),
+        prompt=tuple(history.prompt),
         hit_rate=tuple(
             cached / prompt if prompt else None for prompt, cached in zip(history.prompt, history.cached, strict=True)
         ),

@@ -90,13 +90,15 @@ def test_layers_stand_on_one_another() -> None:
     plot = occupancy(
         "Cache",
         [0.0, 1.0, 2.0],
-        [Layer(name="locked", values=(0.0, 60.0, 100.0)), Layer(name="free", values=(100.0, 40.0, 0.0))],
+        [Layer(name="locked", values=(0.0, 60.0, 100.0)), Layer(name="free", values=(100.0, 40.0, 0.0), rest=True)],
         x=SECONDS,
         y=Axis(label="tokens", most=100.0),
     )
     root = drawn(plot)
     polygons = [node.attrib["points"].split() for node in root.iter(f"{SVG}polygon")]
     below, above = polygons
+    assert [node.attrib["class"] for node in root.iter(f"{SVG}polygon")] == ["area c0", "area rest"]
+    assert [node.attrib["class"] for node in root.iter(f"{SVG}rect")] == ["fill c0", "fill rest"]
     # What is above begins where what is below ends, and ends at the top.
     assert below[:3] == above[:2:-1]
     assert len({point.split(",")[1] for point in above[:3]}) == 1
