@@ -62,6 +62,7 @@ def import_(source: Path, form: str, target: str, answers: Path | None, results:
 @click.argument("files", nargs=-1, required=True)
 @click.option("--output", "-o", "target", metavar="FILE.json", help="Write the patterns here.")
 @click.option("--tenant", metavar="NAME", help="Whose patterns they are; no other tenant can load them.")
+@click.option("--workflow", metavar="FILE", help="Note which schemas its tools have: a change makes patterns stale.")
 @click.option("--report", is_flag=True, help="Tell how good predictions are, by five folds of the traces.")
 @click.option("--read-only", metavar="A,B*", help="Tools that only read (default: as the calls declare).")
 @click.option("--ignore", "ignored", metavar="A,B*", help="Tools that neither count nor end what is kept.")

@@ -16,7 +16,7 @@ from helix.mining import Miner, MinerSettings, ToolFacts
 from helix.mining.measure import Labels
 from helix.mining.report import measured, patterns_shown, report_json, report_text
 from helix.progress import clean, count, say
-from helix.traces import LlmEvent, Session, ToolEvent, read_events, sessions_of, write_events
+from helix.traces import LlmEvent, Session, ToolEvent, read_events, schema_hash, sessions_of, write_events
 from helix.traces.importers import import_trace
 
 _CELL = 160
@@ -66,11 +66,13 @@ def mine_command(
     half_life: float | None,
     form: str,
     most: int,
+    workflow: str | None = None,
 ) -> int:
     """Learns patterns from traces: writes them, shows them, or tells how good they are."""
     held = sessions_of(event for file in files for event in read_events(file))
     if not any(session.calls for session in held):
         raise OptionError("there is nothing to mine: the traces hold no call of a tool")
+    schemas = {} if workflow is None else _schemas(workflow)
     settings = MinerSettings(half_life=half_life or None)
     labels = labels_of(held, _names(read_only), _names(ignored))
     if report:
@@ -81,7 +83,7 @@ def mine_command(
     miner = Miner(settings, tools=_facts(held))
     miner.mine(held)
     if target is not None:
-        miner.save(target, tenant=tenant)
+        miner.save(target, tenant=tenant, schemas=schemas)
         say(f"{target}: patterns of {count(len(held), 'session')}")
     if not report:
         print(clean(patterns_shown(miner, held, most)))
@@ -97,6 +99,20 @@ def labels_of(held: Sequence[Session], read_only: tuple[str, ...], ignored: tupl
         for call in session.calls:
             seen[call.tool] = seen.get(call.tool, True) and call.effects.cls in ("pure", "read")
     return Labels(declared=frozenset(name for name, reads in seen.items() if reads), ignored=ignored)
+
+
+def _schemas(file: str) -> dict[str, str]:
+    """The hashes of the schemas of a workflow's tools, by their names. Raises SourceErrors and InputError."""
+    from helix import api
+    from helix.cli_files import load_workflow
+    from helix.logical import Agent, Invoke, every_node
+    from helix.tool_schema import parameters_schema
+
+    found: dict[str, str] = {}
+    for node in every_node(api.check(load_workflow(file)).plan.sink):
+        tools = node.tools if isinstance(node, Agent) else (node.tool,) if isinstance(node, Invoke) else ()
+        found |= {tool.name.rpartition("#")[2]: schema_hash(parameters_schema(tool)) for tool in tools}
+    return found
 
 
 def _facts(held: Sequence[Session]) -> dict[str, ToolFacts]:
@@ -182,8 +198,8 @@ def _events_text(session: Session) -> str:
         when = "" if event.start is None else f" at {event.start:.3f} s"
         if isinstance(event, LlmEvent):
             lines += [f"{event.step:>4} user: {_cut(text)}" for text in event.user]
-            if event.text:
-                lines.append(f"{event.step:>4} model{when}: {_cut(event.text)}")
+            if event.text or (event.status == "ok" and not event.calls):
+                lines.append(f"{event.step:>4} model{when}: {_cut(event.text or '(no call)')}")
             if event.status != "ok":
                 lines.append(f"{event.step:>4} model{when}: {event.status}, nothing was decided")
         else:

@@ -107,3 +107,26 @@ def test_what_cannot_be_done_is_said(helix, tmp_path, args, message):
     assert message in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "x").exists()
+
+
+def test_patterns_note_the_schemas_of_a_workflow(helix, tmp_path):
+    workflow = """
+workflow shop(ticket: text)
+tool get_order(order_id: text{note}) -> json from python "shop:get_order" effects read
+answer = agent {{ tools [get_order] user "{{{{ ticket }}}}" }}
+output answer
+"""
+    (tmp_path / "shop.py").write_text(
+        "def get_order(order_id: str, note: str = ''):\n    return {}\n", encoding="utf-8"
+    )
+    (tmp_path / "shop.helix").write_text(workflow.format(note=""), encoding="utf-8")
+    (tmp_path / "other.helix").write_text(workflow.format(note=', note: text = ""'), encoding="utf-8")
+    files = {}
+    for name in ("shop", "other"):
+        done = helix("traces", "mine", "shop.jsonl", "-o", f"{name}.json", "--workflow", f"{name}.helix")
+        assert done.returncode == 0, done.stderr
+        files[name] = Miner.load(tmp_path / f"{name}.json").tools["get_order"].schema
+    assert files["shop"] is not None
+    assert files["shop"] != files["other"]
+    assert Miner.load(tmp_path / "shop.json", schemas={"get_order": files["other"]}).stale == {"get_order"}
+    assert helix("traces", "mine", "shop.jsonl", "-o", "x.json", "--workflow", "none.helix").returncode == 2
