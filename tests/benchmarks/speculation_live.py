@@ -2,10 +2,11 @@
 
     python tests/benchmarks/speculation_live.py [--traces FILE] [--llm 2] [--tool 1] [--sessions N] [--together]
 
-Real trajectories (tau-bench airline) are replayed by a Helix agent in virtual time: its model says what the recorded one
-said, after `--llm` seconds, and its tools take `--tool` seconds. The airline is a SQLite database of our own schema,
-made from scratch in a temporary folder; its documents are filled in from the recorded results at run time, since what
-an agent asks for next depends on what it saw. What the user answers comes by a tool, `ask_user`, which takes no time;
+Real trajectories (tau-bench airline) are replayed by a Helix agent in virtual time: its model says what the recorded
+one said, after `--llm` seconds, and its tools take `--tool` seconds. The airline is a SQLite database of our own
+schema, made from scratch in a temporary folder; its documents are filled in from the recorded results at run time,
+since what an agent asks for next depends on what it saw.
+What the user answers comes by a tool, `ask_user`, which takes no time;
 patterns see it as what the user said.
 
 Patterns are mined from four fifths of the tasks and tried on the rest, five times (the split of the design). Each
@@ -47,9 +48,12 @@ WORKFLOW = """
 workflow airline(task: text)
 
 tool get_user_details(user_id: text) -> json from python "airline:get_user_details" READ, reads users
-tool get_reservation_details(reservation_id: text) -> json from python "airline:get_reservation_details" READ, reads reservations
-tool search_direct_flight(origin: text, destination: text, date: text) -> json from python "airline:search_direct_flight" READ, reads flights
-tool search_onestop_flight(origin: text, destination: text, date: text) -> json from python "airline:search_onestop_flight" READ, reads flights
+tool get_reservation_details(reservation_id: text) -> json
+  from python "airline:get_reservation_details" READ, reads reservations
+tool search_direct_flight(origin: text, destination: text, date: text) -> json
+  from python "airline:search_direct_flight" READ, reads flights
+tool search_onestop_flight(origin: text, destination: text, date: text) -> json
+  from python "airline:search_onestop_flight" READ, reads flights
 tool list_all_airports() -> json from python "airline:list_all_airports" READ, reads airports
 tool calculate(expression: text) -> json from python "airline:calculate" effects pure, cost COST
 tool think(thought: text) -> json from python "airline:think" effects pure, cost 1ms
@@ -328,15 +332,24 @@ class Totals:
     figures: dict[str, float] = field(default_factory=dict)
     outputs: list[Any] = field(default_factory=list)
     changes: list[Any] = field(default_factory=list)
+    refused: dict[str, int] = field(default_factory=dict)
 
     def add(self, found: dict[str, Any] | None) -> None:
+        for name, count in (found or {}).get("refused", {}).items():
+            self.refused[name] = self.refused.get(name, 0) + count
         for name, value in (found or {}).items():
             if isinstance(value, int | float) and not isinstance(value, bool):
                 self.figures[name] = self.figures.get(name, 0) + value
 
 
 def run(
-    totals: Totals, folder: Path, flow: hx.Workflow, sessions: list[Played], llm: float, patterns: Patterns | None
+    totals: Totals,
+    folder: Path,
+    flow: hx.Workflow,
+    sessions: list[Played],
+    llm: float,
+    patterns: Patterns | None = None,
+    bounds: SpeculationSettings | None = None,
 ) -> None:
     """Replays sessions in one run."""
     store = folder / "store"
@@ -345,7 +358,7 @@ def run(
         served(store, flow, llm)
         options = {
             "speculate": "on", "patterns": patterns, "store": store,
-            "speculation": SpeculationSettings(audit_every=0),
+            "speculation": bounds,
         }  # fmt: skip
     engine = Replay(sessions, llm)
     rows = [{"task": session.task} for session in sessions]
@@ -370,12 +383,15 @@ def main() -> int:
     parser.add_argument("--llm", type=float, default=2.0, help="seconds of a decision")
     parser.add_argument("--tool", type=float, default=1.0, help="seconds of a call")
     parser.add_argument("--sessions", type=int, default=None, help="of each fold")
+    parser.add_argument("--work", type=float, default=0.25, help="what a second of an unused call costs")
+    parser.add_argument("--chances", type=int, default=30, help="predictions that a pattern needs")
     parser.add_argument("--together", action="store_true", help="all sessions of a fold in one run")
     given = parser.parse_args()
     sessions = sessions_of(import_openai(given.traces))
     groups = sorted({session.group for session in sessions})
     random.Random(7).shuffle(groups)
     plain, guessed = Totals(), Totals()
+    bounds = SpeculationSettings(audit_every=0, work=given.work, chances=given.chances)
     began = perf_counter()
     for fold in range(FOLDS):
         held_out = set(groups[fold::FOLDS])
@@ -387,8 +403,8 @@ def main() -> int:
             build(folder, [each.session for each in tried])
             flow = workflow(folder, given.tool)
             for some in [tried] if given.together else [[each] for each in tried]:
-                run(plain, folder, flow, some, given.llm, None)
-                run(guessed, folder, flow, some, given.llm, Patterns(miner))
+                run(plain, folder, flow, some, given.llm)
+                run(guessed, folder, flow, some, given.llm, Patterns(miner), bounds)
         print(f"fold {fold + 1}: {plain.seconds:,.0f} s without, {guessed.seconds:,.0f} s with", file=sys.stderr)
     figures = guessed.figures
     same = plain.outputs == guessed.outputs and plain.changes == guessed.changes
@@ -396,10 +412,14 @@ def main() -> int:
     hidden, limit = figures["hidden_seconds"], figures["limit_seconds"]
     print(f"sessions {len(plain.outputs)} ({failed} failed), outputs and databases {'equal' if same else 'DIFFERENT'}")
     print(f"session seconds: {plain.seconds:,.0f} without, {guessed.seconds:,.0f} with speculation")
-    print(f"hidden: {(plain.seconds - guessed.seconds) / plain.seconds:.1%} of the time; limit {limit / plain.seconds:.1%}")
+    saved = (plain.seconds - guessed.seconds) / plain.seconds
+    print(f"hidden: {saved:.1%} of the time; limit {limit / plain.seconds:.1%}")
     print(f"reads {figures['real_reads']:,.0f}, served {figures['hits']:,.0f} ({figures['late_hits']:,.0f} late), "
           f"launched {figures['launched']:,.0f}, wasted {figures['wasted']:,.0f}")  # fmt: skip
-    print(f"hidden seconds {hidden:,.0f} of {limit:,.0f}; {figures['wasted'] / figures['real_reads']:.2f} wasted a read")
+    print("not guessed: " + ", ".join(f"{count:,} by {name}" for name, count in sorted(guessed.refused.items())))
+    print(
+        f"hidden seconds {hidden:,.0f} of {limit:,.0f}; {figures['wasted'] / figures['real_reads']:.2f} wasted a read"
+    )
     print(f"{perf_counter() - began:.0f} s of real time", file=sys.stderr)
     return 0 if same and not failed else 1
 
