@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from helix.expr import Binary, Call, Expr, Field, Index, ListExpr, Literal, Name, RecordExpr, Unary
 from helix.syntax import (
+    Agent,
     For,
     FunctionDecl,
     GroupBy,
@@ -202,6 +203,34 @@ def llms() -> st.SearchStrategy[Llm]:
     )
 
 
+def agents() -> st.SearchStrategy[Agent]:
+    """Agents; one may have no tools, and limits twice: binding finds that."""
+    limit = st.one_of(
+        st.builds(
+            lambda name, count: Option(name=name, value=Literal(value=count)),
+            st.sampled_from(("max_turns", "max_total_tokens")),
+            st.integers(0, 10**6),
+        ),
+        st.sampled_from(("300ms", "2m", "1.5s")).map(lambda time: Option(name="max_time", value=Literal(value=time))),
+        st.builds(
+            lambda name, word: Option(name=name, value=Name(name=word)),
+            st.sampled_from(("at_limit", "tool_calls", "trace")),
+            st.one_of(names(), st.sampled_from(("fail", "answer", "schema", "on", "off"))),
+        ),
+    )
+    tools = st.lists(names().map(lambda name: Name(name=name)), max_size=3).map(
+        lambda items: ListExpr(items=tuple(items))
+    )
+    return st.builds(
+        lambda llm, tools, limits: Agent(
+            model=llm.model, options=llm.options, returns=llm.returns, parts=llm.parts, tools=tools, limits=limits
+        ),
+        llms(),
+        tools,
+        st.lists(limit, max_size=3).map(tuple),
+    )
+
+
 @cache
 def _bodies(depth: int) -> st.SearchStrategy[tuple[Statement, ...]]:
     return st.lists(statements(depth), max_size=2).map(tuple)
@@ -230,7 +259,7 @@ def _declarations() -> st.SearchStrategy[Statement]:
 
 @cache
 def _steps(depth: int) -> st.SearchStrategy[Statement]:
-    value: st.SearchStrategy[Expr | Llm | For] = st.one_of(llms(), llms(), expressions())
+    value: st.SearchStrategy[Expr | Llm | For] = st.one_of(llms(), llms(), agents(), expressions())
     if depth:
         loops = st.builds(
             lambda variable, over, body, result: For(variable=variable, over=over, body=body, result=result),
