@@ -68,6 +68,8 @@ class Worker:
         # What the running requests hold at the start of the pass; and whether one of them is given up.
         self._context = 0
         self._aborting = False
+        # Who has come back from a load: had it not been for that, it would have been admitted by now.
+        self._back: set[int] = set()
         self.host: HostTier | None = None
         if settings.host:
             self.host = HostTier(settings, self.pool, width, number, timeline, log, self.figures, self._came)
@@ -121,9 +123,16 @@ class Worker:
         return self.host.prefetch(text, space, room, now)
 
     def _came(self, calls: list[SimCall], now: int) -> None:
-        """A transfer has ended: those that waited for it go before the others, and who found no room looks again."""
+        """A transfer has ended: those that waited for it have their turn, whether others found room or not."""
         self.waiting[:0] = calls
-        self._again(now)
+        self._back.update(call.serial for call in calls)
+        if not self.running:
+            # What was locked so long may have been all that was missing.
+            self._full = False
+        if not self._busy:
+            self._start_later(now)
+        elif calls:
+            self._cut(now)
 
     def _again(self, now: int) -> None:
         """Somebody may find room now."""
@@ -188,7 +197,7 @@ class Worker:
     def _admit(self, now: int) -> list[Part]:
         """The parts of prompts that a pass computes; none where there is nothing to compute or no room."""
         settings = self.settings
-        looks = self.waiting and (not self._full or settings.priority_scheduling)
+        looks = self.waiting and (not self._full or settings.priority_scheduling or self._back)
         if not looks and self._chunked is None:
             return []
         decoding = len(self.running) if settings.mixed_chunk else 0
@@ -198,7 +207,12 @@ class Worker:
         if not looks:
             return admission.parts
         taken: set[int] = set()
-        for call in ordered(self.waiting, self.running, self.pool.tree, settings, self._dice):
+        candidates = self.waiting
+        alone = self._full and not settings.priority_scheduling
+        if alone:
+            candidates = [call for call in candidates if call.serial in self._back]
+            self._full = False
+        for call in ordered(candidates, self.running, self.pool.tree, settings, self._dice):
             if not admission.open():
                 break
             if len(self.running) + len(admission.parts) >= settings.max_running:
@@ -222,6 +236,8 @@ class Worker:
                     self._watcher.admitted(self, call, now)
             if not part.last:
                 break
+        self._back = set() if self._full else self._back - taken
+        self._full |= alone
         if taken:
             self.waiting = [call for call in self.waiting if call.serial not in taken]
         return admission.parts
@@ -286,7 +302,7 @@ class Worker:
                 most = more
             context += call.kv
         self._context = context
-        if self._aborting or (self.waiting and not self._full):
+        if self._aborting or self._back or (self.waiting and not self._full):
             # The next pass may be another one.
             most = 1
         while most > 1 and not self._room(most):
