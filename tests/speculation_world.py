@@ -40,12 +40,12 @@ TRAPS = (
     "SELECT 1 /* /* */; DELETE FROM a -- */", "COPY a TO 'x'", "SELECT random()", "SELECT now()", "",
 )  # fmt: skip
 DIALECTS = ("sqlite:a.db", "duckdb:a.db", "postgresql://host/a", "mysql://host/a", "mssql://host/a")
-QUICK = SpeculationSettings(chances=1, shadow_guesses=1, matches=1, least=5, cool_off=3.0, patience=0.002)
+QUICK = SpeculationSettings(chances=1, shadow_guesses=1, matches=1, least=15, cool_off=3.0, patience=0.002)
 
 
 def draw(*parts: Any) -> random.Random:
     """Chance that depends on where something stands alone."""
-    return random.Random(hashlib.blake2b(repr(parts).encode(), digest_size=16).digest())
+    return random.Random(int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=8).digest(), "big"))
 
 
 @dataclass(slots=True)
@@ -145,6 +145,7 @@ class World:
         found: list[tuple[Tool, Mapping[str, Any]]] = []
         if chance.random() < self.right:
             found += self.decision(history.events, sum(event[0] == "user" for event in history.events) - 1)
+        true = len(found)
         while len(found) < min(most, 6):
             tool = chance.choice(self.tools)
             found.append((tool, self.arguments(tool, chance, str(history.events[0][1]))))
@@ -153,9 +154,12 @@ class World:
         if chance.random() < 0.1:
             found.append((self.tools[0], {"n": "not a number", "odd": 1}))
         return [
-            Predicted(tool.name, args, 0.9, chance.choice((0.95, 0.6, 0.3)), chance.choice((0, 50, 1000)))
-            for tool, args in found
-        ]
+            Predicted(
+                tool.name, args, 0.9, 0.97 if place < true else chance.choice((0.95, 0.6, 0.3)),
+                chance.choice((50, 1000) if place < true else (0, 50, 1000)),
+            )
+            for place, (tool, args) in enumerate(found)
+        ]  # fmt: skip
 
     # --- tools ---
 
@@ -190,8 +194,15 @@ class World:
     # --- the run ---
 
     def run(self, mode: Mode, settings: SpeculationSettings = QUICK, state: SpeculationState | None = None) -> World:
-        """Runs all sessions to their end."""
-        run_virtual(self._run(mode, settings, state or SpeculationState()))
+        """Runs all sessions to their end, in a loop of virtual time of its own."""
+        run_virtual(self.arun(mode, settings, state))
+        return self
+
+    async def arun(
+        self, mode: Mode, settings: SpeculationSettings = QUICK, state: SpeculationState | None = None
+    ) -> World:
+        """Runs all sessions to their end, in the loop of virtual time that is there."""
+        await self._run(mode, settings, state or SpeculationState())
         return self
 
     def trusted(self, stage: Stage | None = None) -> SpeculationState:
@@ -353,7 +364,9 @@ def made_up_tools(seed: int) -> tuple[Tool, ...]:
         )  # fmt: skip
     # Whose state it is: each session has its own, so that what it sees does not depend on when others write.
     return tuple(
-        replace(tool, params=(Column(name="who", type=TEXT), *tool.params)) if tool.effects != "pure" else tool
+        replace(tool, params=(Column(name="who", type=TEXT), *tool.params))
+        if tool.effects != "pure" or tool.freshness == "0"
+        else tool
         for tool in found
     )
 

@@ -19,17 +19,22 @@ from time import perf_counter
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from speculation_world import World, forbidden
+from speculation_world import World, forbidden, made_up_tools
 
-# Of the worlds, how many are cut short in the middle, and how many have patterns that are always right or wrong.
+from helix.executor.engines.sim.loop import run_virtual
+from helix.services import Tool
+
+# How often the first candidate is what the model will ask for; worlds that are run in one loop.
+_AT_A_TIME = 500
 _RIGHT = (0.6, 0.6, 0.9, 0.0, 1.0)
 
 
-def compare(seed: int, counts: dict[str, int]) -> None:
+async def compare(seed: int, counts: dict[str, int]) -> None:
     """Runs one world both ways and counts what was found."""
-    plain, guessed = _world(seed), _world(seed)
-    plain.run("off")
-    guessed.run("on", state=guessed.trusted("serve" if seed % 2 else None))
+    tools = made_up_tools(seed)
+    plain, guessed = _world(seed, tools), _world(seed, tools)
+    await plain.arun("off")
+    await guessed.arun("on", state=guessed.trusted("serve" if seed % 2 else None))
     counts["runs"] += 1
     counts["calls"] += len(plain.starts)
     bad = [start for start in guessed.starts if start.guessed and forbidden(start) is not None]
@@ -50,8 +55,15 @@ def compare(seed: int, counts: dict[str, int]) -> None:
             counts[name] = counts.get(name, 0) + getattr(figures, name)
 
 
-def _world(seed: int) -> World:
-    return World(seed, right=_RIGHT[seed % len(_RIGHT)], cancels=seed % 7 == 3)
+def _world(seed: int, tools: tuple[Tool, ...]) -> World:
+    sizes = {"sessions": 1 + seed % 3, "turns": 4 + seed % 3}
+    return World(seed, right=_RIGHT[seed % len(_RIGHT)], cancels=seed % 7 == 3, tools=tools, **sizes)
+
+
+async def compare_all(first: int, runs: int, counts: dict[str, int]) -> None:
+    """Compares worlds one after the other."""
+    for seed in range(first, first + runs):
+        await compare(seed, counts)
 
 
 def main() -> int:
@@ -62,8 +74,9 @@ def main() -> int:
     given = parser.parse_args()
     counts = {"runs": 0, "calls": 0, "forbidden": 0, "different": 0}
     began = perf_counter()
-    for seed in range(given.first, given.first + given.runs):
-        compare(seed, counts)
+    for first in range(given.first, given.first + given.runs, _AT_A_TIME):
+        left = given.first + given.runs - first
+        run_virtual(compare_all(first, min(_AT_A_TIME, left), counts))
     if given.json:
         print(json.dumps(counts))
     else:
