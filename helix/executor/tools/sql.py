@@ -27,6 +27,22 @@ _Made = TypeVar("_Made")
 _Ask = Callable[[sqlite3.Connection], _Made]
 
 
+class _Use:
+    """One call's use of a connection. A call that is given up before it has one asks nothing."""
+
+    __slots__ = ("connection", "given_up")
+
+    def __init__(self) -> None:
+        self.connection: sqlite3.Connection | None = None
+        self.given_up = False
+
+    def give_up(self) -> None:
+        """Ends the query: at once where it runs, else at its first look at the clock."""
+        self.given_up = True
+        if self.connection is not None:
+            self.connection.interrupt()
+
+
 class SqlTool:
     """Runs the statement of the parameter `query`, or the tool's own; the other parameters are bound as `:name`.
 
@@ -52,6 +68,7 @@ class SqlTool:
         self._names = [param.name for param in tool.params]
         self._limit = tool.max_rows or MAX_ROWS
         self._idle: list[sqlite3.Connection] = []
+        self._uses: dict[int, _Use] = {}
         self._closed = False
         try:
             self._prepare()
@@ -86,25 +103,28 @@ class SqlTool:
 
     async def _on_thread(self, ask: _Ask[_Made], unchecked: str | None = None) -> _Made:
         """What a function gives that asks a connection; `unchecked` is a statement to be checked before."""
-        held: list[sqlite3.Connection] = []
+        use = _Use()
         try:
-            made: _Made = await self._threads.run(lambda: self._asked(ask, unchecked, held))
+            made: _Made = await self._threads.run(lambda: self._asked(ask, unchecked, use))
             return made
         except asyncio.CancelledError:
-            for connection in held:
-                connection.interrupt()
+            use.give_up()
             raise
 
-    def _asked(self, ask: _Ask[_Made], unchecked: str | None, held: list[sqlite3.Connection]) -> _Made:
+    def _asked(self, ask: _Ask[_Made], unchecked: str | None, use: _Use) -> _Made:
         """On a thread: takes a connection, asks it, and gives it back."""
         if unchecked is not None:
             check_query(unchecked)
+        if use.given_up:
+            raise ToolError(f"{self._tool.name} was given up")
         connection = self._connection()
-        held.append(connection)
+        self._uses[id(connection)] = use
+        use.connection = connection
         try:
             return ask(connection)
         finally:
-            held.clear()
+            use.connection = None
+            del self._uses[id(connection)]
             if self._closed:
                 connection.close()
             else:
@@ -114,8 +134,9 @@ class SqlTool:
         """Starts the clock for one query: the seconds that it may take."""
         seconds = self._tool.timeout or TIME_LIMIT
         ends = time.monotonic() + seconds
+        use = self._uses.get(id(connection)) or _Use()
         # Called every so many steps of SQLite's machine: a true value interrupts the query.
-        connection.set_progress_handler(lambda: time.monotonic() > ends, 10_000)
+        connection.set_progress_handler(lambda: use.given_up or time.monotonic() > ends, 10_000)
         return seconds
 
     def _rows(self, connection: sqlite3.Connection, statement: str, values: dict[str, Any]) -> list[dict[str, Any]]:

@@ -70,6 +70,43 @@ class Database(Protocol):
         """Closes what is open."""
 
 
+class _Asking:
+    """One query on its thread, and how it is stopped from another one."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._stop: Callable[[], Any] | None = None
+        self._given_up = False
+        self._timer: threading.Timer | None = None
+
+    def __call__(self, stop: Callable[[], Any]) -> None:
+        """Takes what stops the query, just before it runs. Raises ToolError where nobody waits for it any more."""
+        self._stop = stop
+        # A query that was given up just before it ran does not hear of it: then this ends it.
+        self._timer = threading.Timer(self._seconds + 1, self._halt)
+        self._timer.daemon = True
+        self._timer.start()
+        if self._given_up:
+            raise ToolError("it was given up")
+
+    def give_up(self) -> None:
+        """Stops the query, whether it runs or is about to."""
+        self._given_up = True
+        self._halt()
+
+    def ended(self) -> None:
+        """The query is over: nothing is to be stopped."""
+        self._stop = None
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _halt(self) -> None:
+        stop = self._stop
+        if stop is not None:
+            with suppress(Exception):
+                stop()
+
+
 class OtherSqlTool:
     """Runs queries on a database; parameters, caps and errors are those of SQLite tools."""
 
@@ -103,16 +140,14 @@ class OtherSqlTool:
         statement = str(given.pop("query")) if own is None else own
         values = {key: bound(value) for key, value in given.items()}
         seconds = self._tool.timeout or TIME_LIMIT
-        stops: list[Callable[[], Any]] = []
+        asking = _Asking(seconds)
         try:
             async with asyncio.timeout(seconds) as timer:
                 columns, rows = await self._threads.run(
-                    lambda: self._asked(statement, own is None, values, seconds, stops.append)
+                    lambda: self._asked(statement, own is None, values, seconds, asking)
                 )
         except (TimeoutError, asyncio.CancelledError) as error:
-            for stop in stops:
-                with suppress(Exception):
-                    stop()
+            asking.give_up()
             if isinstance(error, asyncio.CancelledError) or not timer.expired():
                 raise
             late = ToolError(f"{name} ran longer than {seconds:g} s")
@@ -126,15 +161,17 @@ class OtherSqlTool:
         self._database.close()
 
     def _asked(
-        self, statement: str, foreign: bool, values: dict[str, Any], seconds: float, running: Running
+        self, statement: str, foreign: bool, values: dict[str, Any], seconds: float, asking: _Asking
     ) -> tuple[list[str], list[Any]]:
         """On a thread: checks a statement that is not the tool's own, and asks."""
         if foreign:
             (check_query if self._database.guarded else check_harmless)(statement, self._dialect)
         try:
-            return self._database.ask(statement, values, self._limit + 1, seconds, running)
+            return self._database.ask(statement, values, self._limit + 1, seconds, asking)
         except ToolError as error:
             raise ToolError(f"{self._tool.name}: {error}") from None
+        finally:
+            asking.ended()
 
 
 class DuckDatabase:
