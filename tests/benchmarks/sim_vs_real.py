@@ -1,15 +1,18 @@
 """The simulator beside a real SGLang: runs that `engine_compare.py` has measured, made again in simulated time.
 
-Run as `python tests/benchmarks/sim_vs_real.py RUNS.json --cost cost.json [--scale S]`, where `cost.json` is what
-`helix simulate --calibrate` wrote of that engine, and the options are those that the runs were made with. Prompts and
-replies are those of the real runs, tokens those of the real model. Printed for each run are the tokens prefilled and
-the makespan, real and simulated, and how far these are apart; for each workload and regime the order of the methods by
-makespan, and by tokens prefilled, both ways.
+Run as `python tests/benchmarks/sim_vs_real.py RUNS.json --cost cost.json [--scale S]`, where the options are those that
+the runs were made with. `cost.json` is what `helix simulate --calibrate` wrote of that engine; with `--sweep` the
+engine is started and measured first, by the CPU time of its processes, so that other work on the machine matters less.
+Prompts and replies are those of the real runs, tokens those of the real model. Printed for each run are the tokens
+prefilled and the makespan, real and simulated, and how far these are apart; for each workload and regime the order of
+the methods by makespan, and by tokens prefilled, both ways.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
+import json
 import os
 import statistics
 import sys
@@ -19,17 +22,20 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
-from compare.measure import Run  # noqa: E402
+from compare.measure import Run, cpu_seconds  # noqa: E402
 from compare.regimes import KV_TOKENS, batch  # noqa: E402
 from compare.results import MEASURED, Results  # noqa: E402
 from compare.simulated import ModelTokens, Replayed, replay  # noqa: E402
 from compare.workload import Workload  # noqa: E402
-from engine_compare import DATA, WORKLOADS  # noqa: E402
+from engine_compare import DATA, POLICIES, WORKLOADS  # noqa: E402
+from sglang_cpu import Server, absent  # noqa: E402
 
 from helix.errors import HelixError  # noqa: E402
+from helix.executor.engines.sglang.sweep import SweepPlan  # noqa: E402
+from helix.executor.engines.sglang.sweep import measure as measure_server  # noqa: E402
 from helix.executor.engines.sim import SimSettings  # noqa: E402
 from helix.serving import cpu  # noqa: E402
-from helix.simulation.sweep import read_server  # noqa: E402
+from helix.simulation.sweep import read_server, sweep_json  # noqa: E402
 from helix.simulation.table import calibrated_cost  # noqa: E402
 
 # Orders are told apart where real makespans differ by more than this share.
@@ -40,6 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Replays and prints."""
     given = _parser().parse_args(arguments)
     try:
+        if given.sweep:
+            _sweep(given)
         runs = [run for run in Results(given.runs).runs if run.phase == MEASURED and not run.failures]
         if not runs:
             raise ValueError(f"{given.runs} holds no measured run")
@@ -49,6 +57,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     print("\n".join(report(pairs)))
     return 0
+
+
+def _sweep(given: argparse.Namespace) -> None:
+    """Measures the engine as `engine_compare.py` starts it, and writes its cost model. Some minutes, if it is quiet."""
+    reason = absent()
+    if reason:
+        raise ValueError(reason)
+    plan = SweepPlan(
+        new=(16, 64, 128, 256, 512), cached=(0, 256, 1024), batches=(1, 2, 4, 8, 16), contexts=(128, 512), patience=60.0
+    )
+    with Server("--max-total-tokens", str(KV_TOKENS["ample"]), "--dtype", given.dtype, *POLICIES["lpm"]) as server:
+        address = server.address.replace("http://", "sglang://")
+        swept = asyncio.run(
+            measure_server(
+                address,
+                plan=plan,
+                tell=lambda text: print(text, file=sys.stderr, flush=True),
+                clock=lambda: cpu_seconds(server.pid),
+            )
+        )
+    given.cost.write_text(json.dumps(sweep_json(swept), indent=1), encoding="utf-8")
 
 
 def _replayed(run: Run, given: argparse.Namespace) -> Replayed:
@@ -127,6 +156,8 @@ def _parser() -> argparse.ArgumentParser:
     data = Path(os.environ.get("HELIX_SHARED_DATA", DATA))
     parser.add_argument("runs", type=Path, help="the file of engine_compare.py")
     parser.add_argument("--cost", type=Path, required=True, help="the file of helix simulate --calibrate")
+    parser.add_argument("--sweep", action="store_true", help="measure the engine first, and write that to --cost")
+    parser.add_argument("--dtype", default="float32", help="as the runs were made with")
     parser.add_argument("--table", action="store_true", help="read between the points of the sweep instead of a fit")
     parser.add_argument("--model", type=Path, default=cpu.home() / "model", help="the folder of the model's tokenizer")
     parser.add_argument("--data", type=Path, default=data, help="the folder of real data (or HELIX_SHARED_DATA)")

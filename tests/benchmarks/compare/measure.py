@@ -78,7 +78,7 @@ def measure(run: Run, server: Server, workload: Workload, rows: Sequence[Row], *
     model = str(server.json("/v1/models")["data"][0]["id"])
     _empty(server)
     run.load = os.getloadavg()[0]
-    before, cpu = _counters(server), _cpu_seconds(server.pid)
+    before, cpu = _counters(server), cpu_seconds(server.pid)
     site = Site(address=server.address, model=model, at_once=run.at_once, store=store)
     began = time.perf_counter()
     try:
@@ -87,7 +87,7 @@ def measure(run: Run, server: Server, workload: Workload, rows: Sequence[Row], *
         # A method that breaks down has failed; the comparison goes on.
         failure = f"{type(error).__name__}: {error}"
         outcome = Outcome(seconds=time.perf_counter() - began, failures=[failure])
-    run.engine_seconds = _cpu_seconds(server.pid) - cpu
+    run.engine_seconds = cpu_seconds(server.pid) - cpu
     after = _counters(server)
     run.seconds = outcome.seconds
     run.rows, run.steps, run.calls = len(rows), 0, len(outcome.calls)
@@ -153,7 +153,7 @@ def _counters(server: Server) -> tuple[float, float, float, float]:
     raise RuntimeError("the server goes on counting tokens after the run")
 
 
-def _cpu_seconds(group: int) -> float:
+def cpu_seconds(group: int) -> float:
     """CPU time of the processes of a group so far."""
     ticks = 0
     for entry in os.scandir("/proc"):
