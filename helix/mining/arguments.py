@@ -5,13 +5,13 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from helix.canonical import canonical_text
 from helix.mining.candidates import MinerSettings
 from helix.mining.functions import ABSENT, LEFT_OUT, NOTHING, Function, Sources
-from helix.mining.loglinear import Logit, log_odds, softmax
+from helix.mining.loglinear import Logit, log_odds
 from helix.traces.canonical import is_secret
 
 # Functions of one argument that are counted; the least useful are forgotten beyond.
@@ -66,8 +66,7 @@ class ArgumentSet:
     args: dict[str, Any]
     functions: dict[str, Function]
     fit: float
-    together: float = 0.0
-    choices: list[Choice] = field(default_factory=list)
+    choices: tuple[Choice, ...]
 
 
 Table = dict[Function, Tally]
@@ -93,24 +92,29 @@ class Arguments:
         """The likeliest argument sets of a tool, the best first; none for a tool that was never seen."""
         if tool not in self.names:
             return []
-        beam = [ArgumentSet({}, {}, 0.0)]
-        for name in sorted(self.names[tool]):
+        # Each entry: the negated fit, then the texts of the values, which order what fits as well.
+        beam: list[tuple[float, tuple[str, ...], tuple[Choice, ...]]] = [(0.0, (), ())]
+        names = sorted(self.names[tool])
+        for name in names:
             choices, _ = self.choices(tool, name, sources, unit)
             if not choices:
                 return []
+            tried = [(math.log(max(choice.p, 1e-9)), choice) for choice in choices[: max(most, 4)]]
             grown = [
-                ArgumentSet(
-                    before.args if choice.value is ABSENT else {**before.args, name: choice.value},
-                    {**before.functions, name: choice.function},
-                    before.fit + math.log(max(choice.p, 1e-9)),
-                    0.0,
-                    [*before.choices, choice],
-                )
-                for before in beam
-                for choice in choices[: max(most, 4)]
+                (cost - fit, (*texts, choice.text), (*before, choice))
+                for cost, texts, before in beam
+                for fit, choice in tried
             ]
             beam = heapq.nsmallest(_BEAM, grown, key=_order)
-        return heapq.nsmallest(most, beam, key=_order)
+        return [
+            ArgumentSet(
+                {name: choice.value for name, choice in zip(names, held, strict=True) if choice.value is not ABSENT},
+                {name: choice.function for name, choice in zip(names, held, strict=True)},
+                -cost,
+                held,
+            )
+            for cost, _, held in beam[:most]
+        ]
 
     def choices(self, tool: str, name: str, sources: Sources, unit: float = 1.0) -> tuple[list[Choice], float]:
         """The values that an argument may have, the likeliest first, and the probability that it has another one."""
@@ -331,8 +335,8 @@ class Arguments:
         return ranked
 
 
-def _order(held: ArgumentSet) -> tuple[float, list[str]]:
-    return -held.fit, [choice.text for choice in held.choices]
+def _order(entry: tuple[float, tuple[str, ...], tuple[Choice, ...]]) -> tuple[float, tuple[str, ...]]:
+    return entry[0], entry[1]
 
 
 def _forget(table: Table, unit: float) -> None:
@@ -343,4 +347,4 @@ def _forget(table: Table, unit: float) -> None:
         del table[function]
 
 
-__all__ = ["ArgumentSet", "Arguments", "Choice", "Tally", "softmax"]
+__all__ = ["ArgumentSet", "Arguments", "Choice", "Tally"]
