@@ -29,7 +29,7 @@ def test_every_form_shows_agents(tmp_path: Path) -> None:
     assert '"Agent"' in json.dumps(made.to_json())
     assert "with find, up to 4 turns" in made.to_mermaid()
     assert "with find, up to 8 turns" in made.to_dot()
-    assert "tool find(key: text)" in made.to_html()
+    assert "find(key: text) from=python:shop:find" in made.to_html()
 
 
 def test_measured_beside_estimated_counts_calls_of_tools_with_turns(tmp_path: Path) -> None:
