@@ -533,3 +533,58 @@ def test_a_browser_draws_the_plots(scheme: str, back: str, simulate: Any, folder
     assert found["fills"] >= 4
     # Nothing is wider than a small window: plots shrink, or scroll inside.
     assert found["over"] <= 700
+
+
+TOOLS = """
+workflow orders(customer: text)
+
+tool find(customer: text) -> list[{ id: int, total: float }] from python "shop:find" effects write, cost 2s
+tool sales(customer: text) -> table from sql "sqlite:absent.sqlite" effects read, cost 1s,
+  query "SELECT * FROM sales WHERE customer = :customer"
+
+model m { max_tokens: 20 }
+
+found = find(customer)
+sold = sales(customer)
+reply = llm m { user "{{ customer }}: {{ found }} {{ sold }}" }
+
+output reply
+"""
+
+
+def test_tools_are_made_up_and_take_their_time(folder: Path, monkeypatch: Any, capfd: Any) -> None:
+    (folder / "shop.py").write_text(
+        "def find(customer: str) -> list:\n    open('called', 'w')\n    raise SystemExit('called')\n", encoding="utf-8"
+    )
+    (folder / "orders.helix").write_text(TOOLS, encoding="utf-8")
+    (folder / "some.jsonl").write_text(jsonl([{"customer": f"c{at}"} for at in range(20)]), encoding="utf-8")
+    ran = inside(
+        "simulate", "orders.helix", "-i", "some.jsonl", "-m", "qwen3-8b", "--format", "json", "--no-what-if",
+        cwd=folder, monkeypatch=monkeypatch, capfd=capfd,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    data = json.loads(ran.stdout)
+    made = data["optimized"]
+    assert made["calls"]["tools"] == 40
+    # 20 calls of 2 s and 20 of 1 s, eight at once in their lane, and then one of the model.
+    assert made["bounds"]["tools"] == pytest.approx(60 / 8)
+    assert made["bounds"]["critical_path"] > 2
+    assert made["bounds"]["binder"] == "tools"
+    assert 60 / 8 <= made["seconds"]["makespan"] < 12
+    assert any("tools are simulated" in note for note in data["notes"])
+    assert not (folder / "called").exists()
+    assert not (folder / "absent.sqlite").exists()
+
+
+def test_a_workflow_in_python(folder: Path, monkeypatch: Any, capfd: Any) -> None:
+    (folder / "flow.py").write_text(
+        "import helix as hx\n\nmain = hx.model('qwen3-8b', max_tokens=40)\n\n\n"
+        "@hx.workflow\ndef two(question: str):\n    first = main(user=question)\n"
+        "    return hx.output(second=main(user=f'{question} {first}'))\n",
+        encoding="utf-8",
+    )
+    ran = inside(
+        "simulate", "flow.py:two", "-i", "rows.jsonl", *QUICK, cwd=folder, monkeypatch=monkeypatch, capfd=capfd
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert "two: 18 rows of rows.jsonl simulated on h100, qwen3-8b" in ran.stdout
