@@ -80,8 +80,8 @@ _HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 @click.option(
     "--calibrate",
     metavar="ADDRESS",
-    help="Instead: measure the passes of the server at sglang://HOST:PORT, which should be idle, and write the cost "
-    "model to --output.",
+    help="Instead: measure the passes of the server at sglang://HOST:PORT, which should be idle, or ask "
+    "`aiconfigurator` for those of --model on --gpu, and write the cost model to --output.",
 )
 @click.option("--quiet", "-q", is_flag=True, help="Show no progress.")
 def simulate(file: str | None, **options: Any) -> int:

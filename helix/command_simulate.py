@@ -8,9 +8,9 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -18,6 +18,9 @@ from helix.cli_files import constants_of, load_workflow
 from helix.errors import OptionError
 from helix.forecast.measures import Forecast
 from helix.progress import say
+
+if TYPE_CHECKING:
+    from helix.simulation.sweep import Sweep
 
 WELL, FAILED = 0, 3
 _SUFFIXES = {".html": "html", ".htm": "html", ".json": "json", ".txt": "text"}
@@ -29,7 +32,7 @@ def simulate_command(
 ) -> int:
     """Simulates, or calibrates, and gives the exit code. Raises HelixError for what is wrong."""
     if calibrate is not None:
-        return _calibrate(calibrate, file, target, quiet)
+        return _calibrate(calibrate, file, target, quiet, options)
     if file is None:
         raise OptionError("which workflow shall be simulated? Give its FILE, or --calibrate sglang://HOST:PORT")
     form = options.pop("form") or _form(target)
@@ -111,20 +114,26 @@ def _shown(forecast: Forecast, form: str, width: int | None) -> str:
 # --- calibration --------------------------------------------------------------------------------------------------
 
 
-def _calibrate(address: str, file: str | None, target: str | None, quiet: bool) -> int:
-    """Measures a server and writes its cost model."""
-    from helix.executor.engines.sglang.sweep import measure
+def _calibrate(address: str, file: str | None, target: str | None, quiet: bool, options: Mapping[str, Any]) -> int:
+    """Measures a server, or asks aiconfigurator, and writes the cost model."""
     from helix.simulation.sweep import sweep_json
 
     if file is not None:
         raise OptionError(f"--calibrate measures an engine and takes no workflow, found {file}")
     if target is None:
         raise OptionError("--calibrate writes the cost model to a file: give --output cost.json")
-    if not address.startswith("sglang:"):
-        raise OptionError(f"--calibrate measures a server at sglang://HOST:PORT, found `{address}`")
+    if not address.startswith("sglang:") and address != "aiconfigurator":
+        what = "measures a server at sglang://HOST:PORT, or asks `aiconfigurator`"
+        raise OptionError(f"--calibrate {what}, found `{address}`")
     _check_target(target)
-    key = os.environ.get("HELIX_API_KEY") or None
-    sweep = asyncio.run(measure(address, key=key, tell=(lambda text: None) if quiet else say))
+    tell: Callable[[str], None] = (lambda text: None) if quiet else say
+    if address == "aiconfigurator":
+        sweep = _asked(options, tell)
+    else:
+        from helix.executor.engines.sglang.sweep import measure
+
+        key = os.environ.get("HELIX_API_KEY") or None
+        sweep = asyncio.run(measure(address, key=key, tell=tell))
     made = sweep_json(sweep)
     _write(target, json.dumps(made, ensure_ascii=False, indent=1) + "\n")
     fit, errors = made["fit"], made["fit"]["errors"]
@@ -137,6 +146,20 @@ def _calibrate(address: str, file: str | None, target: str | None, quiet: bool) 
     if not quiet:
         say(f"{target}: written; use it with --cost {target}")
     return WELL
+
+
+def _asked(options: Mapping[str, Any], tell: Callable[[str], None]) -> Sweep:
+    """What aiconfigurator says of a model on a GPU."""
+    from helix.simulating.wanted import DEFAULT_GPU
+    from helix.simulation.aiconfigurator import aiconfigurator_sweep
+    from helix.simulation.gpus import gpu_of
+    from helix.simulation.shapes import model_shape
+
+    model = options["model"]
+    if model is None:
+        raise OptionError("--calibrate aiconfigurator needs the model: give --model")
+    gpu = gpu_of(options["gpu"] or DEFAULT_GPU)
+    return aiconfigurator_sweep(gpu, model_shape(model), tp=options["tp"], named=model, tell=tell)
 
 
 # --- options ------------------------------------------------------------------------------------------------------

@@ -12,9 +12,11 @@ from collections.abc import Callable
 from typing import Any
 
 from helix.errors import OptionError, name_help
+from helix.simulation.capacity import kv_tokens
 from helix.simulation.cost import LinearCost
 from helix.simulation.gpus import Gpu
 from helix.simulation.shapes import ModelShape
+from helix.simulation.sweep import Sweep
 from helix.simulation.table import DecodePoint, PrefillPoint, fit_linear
 
 EXTRA = "pip install 'helix-workflows[aiconfigurator]'"
@@ -51,6 +53,35 @@ def aiconfigurator_cost(
     """The fit to what aiconfigurator says of SGLang with a model on a GPU. `named` is the model's name on Hugging Face
     (None: that of known models); `estimate` stands for its function, for tests. Raises OptionError.
     """
+    prefill, decode = _points(gpu, shape, tp, named, estimate, lambda text: None)
+    parts = f"x{tp}" if tp > 1 else ""
+    return fit_linear(prefill, decode, name=f"aiconfigurator:{gpu.name}{parts}/{shape.name}")
+
+
+def aiconfigurator_sweep(
+    gpu: Gpu,
+    shape: ModelShape,
+    *,
+    tp: int = 1,
+    named: str | None = None,
+    estimate: Estimate | None = None,
+    tell: Callable[[str], None] = lambda text: None,
+) -> Sweep:
+    """The same as a sweep, to be kept in a file: asking takes a minute and more. Raises OptionError."""
+    prefill, decode = _points(gpu, shape, tp, named, estimate, tell)
+    parts = f" x {tp}" if tp > 1 else ""
+    return Sweep(
+        engine=f"aiconfigurator of SGLang on {gpu.name}{parts}",
+        model=shape.name,
+        prefill=tuple(prefill),
+        decode=tuple(decode),
+        server={"kv_tokens": kv_tokens(shape, gpu.memory, tp=tp), "page": 1, "max_context": shape.max_context},
+    )
+
+
+def _points(
+    gpu: Gpu, shape: ModelShape, tp: int, named: str | None, estimate: Estimate | None, tell: Callable[[str], None]
+) -> tuple[list[PrefillPoint], list[DecodePoint]]:
     model = named if named is not None and "/" in named else NAMES.get(shape.name, named or shape.name)
     system = SYSTEMS.get(gpu.name)
     if system is None:
@@ -71,16 +102,15 @@ def aiconfigurator_cost(
             raise OptionError(f"aiconfigurator does not know {model} on {system} with {tp} GPUs: {what}") from None
         return float(getattr(found, field))
 
-    prefill = [
-        PrefillPoint(new=new, cached=cached, ms=asked("static_ctx", 1, new + cached, cached, "ttft"))
-        for new, cached in PREFILL
-    ]
-    decode = [
-        DecodePoint(batch=batch, context=context, ms=asked("static_gen", batch, context, 0, "tpot"))
-        for batch, context in DECODE
-    ]
-    parts = f"x{tp}" if tp > 1 else ""
-    return fit_linear(prefill, decode, name=f"aiconfigurator:{gpu.name}{parts}/{shape.name}")
+    prefill: list[PrefillPoint] = []
+    for new, cached in PREFILL:
+        prefill.append(PrefillPoint(new=new, cached=cached, ms=asked("static_ctx", 1, new + cached, cached, "ttft")))
+        tell(f"prefill of {new:,} tokens behind {cached:,}: {prefill[-1].ms:.1f} ms")
+    decode: list[DecodePoint] = []
+    for batch, context in DECODE:
+        decode.append(DecodePoint(batch=batch, context=context, ms=asked("static_gen", batch, context, 0, "tpot")))
+        tell(f"decoding {batch} of {context:,} tokens each: {decode[-1].ms:.2f} ms")
+    return prefill, decode
 
 
 def _estimate() -> Estimate:

@@ -12,7 +12,7 @@ import pytest
 
 from helix.errors import OptionError
 from helix.executor.engines.sim.address import engine_at
-from helix.simulation.aiconfigurator import aiconfigurator_cost
+from helix.simulation.aiconfigurator import aiconfigurator_cost, aiconfigurator_sweep
 from helix.simulation.capacity import kv_bytes_per_token, kv_tokens
 from helix.simulation.cost import LinearCost
 from helix.simulation.estimate import SHARES, estimated_cost
@@ -315,6 +315,18 @@ def test_aiconfigurator_is_asked_for_single_passes() -> None:
     named = Told()
     aiconfigurator_cost(gpu_of("h200"), MODELS["qwen3-8b"], named="me/my-qwen", estimate=named)
     assert named.asked[0]["model"] == "me/my-qwen"
+
+
+def test_what_aiconfigurator_says_is_kept_in_a_file(tmp_path: Path) -> None:
+    told: list[str] = []
+    made = aiconfigurator_sweep(gpu_of("h200"), MODELS["qwen3-8b"], tp=2, estimate=Told(), tell=told.append)
+    path = tmp_path / "cost.json"
+    path.write_text(json.dumps(sweep_json(made)), encoding="utf-8")
+    assert calibrated_cost(path).prefill(1024, 1024**2) == pytest.approx(Told().cost.prefill(1024, 1024**2))
+    model, server = read_server(path)
+    assert (model, server["max_context"]) == ("qwen3-8b", 40_960)
+    assert server["kv_tokens"] == kv_tokens(MODELS["qwen3-8b"], gpu_of("h200").memory, tp=2)
+    assert len(told) == len(made.prefill) + len(made.decode) == 33
 
 
 def test_what_aiconfigurator_does_not_know() -> None:

@@ -130,7 +130,12 @@ def test_the_command_writes_a_file_that_a_simulation_reads(tmp_path: Path, monke
     [
         (["w.helix", "--calibrate", "sglang://127.0.0.1:1", "-o", "c.json"], "takes no workflow, found w.helix"),
         (["--calibrate", "sglang://127.0.0.1:1"], "give --output cost.json"),
-        (["--calibrate", "http://127.0.0.1:1", "-o", "c.json"], "measures a server at sglang://HOST:PORT"),
+        (
+            ["--calibrate", "http://127.0.0.1:1", "-o", "c.json"],
+            "measures a server at sglang://HOST:PORT, or asks `aiconfigurator`",
+        ),
+        (["--calibrate", "aiconfigurator", "-o", "c.json"], "needs the model: give --model"),
+        (["--calibrate", "aiconfigurator", "-o", "c.json", "-m", "qwen3-8b", "--gpu", "l4"], "knows no GPU `l4`"),
         (["--calibrate", "sglang://127.0.0.1:1", "-o", "no/c.json"], "there is no folder no"),
         (["--calibrate", "sglang://127.0.0.1:1", "-o", "c.json"], "127.0.0.1:1"),
     ],
