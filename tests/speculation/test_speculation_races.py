@@ -593,3 +593,14 @@ def test_a_guess_that_hangs_ends_with_the_run() -> None:
 
     bench.behave["look"] = hangs
     assert bench.run(bench.turn((LOOK, 1)))[0] == ["1"]
+
+
+def test_patterns_that_break_are_given_up() -> None:
+    bench = Bench((LOOK,))
+    bench.predict = None  # type: ignore[method-assign, assignment]
+
+    async def scenario() -> Any:
+        return [(await bench.turn((LOOK, 1), turn=turn))[1] for turn in range(2)]
+
+    assert bench.run(scenario()) == [TAKES, TAKES]
+    assert "patterns were given up: TypeError" in str(bench.speculator.state.note)

@@ -109,12 +109,19 @@ class Speculator:
         session.timer = None
         if self._predictor is None or session.history is None:
             return
+        try:
+            candidates = self._predictor.predict(session.history, most=self.settings.candidates)
+        except Exception as error:
+            # Patterns are a help: where they break, the run goes on without them, and says so once.
+            self._predictor = None
+            self.state.note = f"patterns were given up: {type(error).__name__}: {error}"
+            return
         figures = self.books.figures
         by_name = {own_name(tool.name): self._known(tool) for tool in deciding.tools}
         leads = self.state.decision_times(static_name(session.step))
         seen: set[str] = set()
         good: dict[str, tuple[Tool, list[Any], Effect, Worth, str]] = {}
-        for candidate in self._predictor.predict(session.history, most=self.settings.candidates):
+        for candidate in candidates:
             tool = by_name.get(candidate.tool)
             given = None if tool is None else self._arguments(tool, candidate.args)
             if tool is None or given is None:
@@ -136,6 +143,9 @@ class Speculator:
             else:
                 good[call] = (tool, args, effect, self.worth(tool, candidate.p_low, leads), candidate.pattern)
         chosen = greedy(((call, found[3]) for call, found in good.items()), self.settings.per_decision)
+        for call, found in good.items():
+            if call not in chosen:
+                figures.refuse("value" if found[3].value <= 0 else "decision")
         for call in chosen:
             tool, args, effect, value, pattern = good[call]
             guess = self.guess((deciding.session, deciding.turn), tool, args, call, effect, value, pattern)
