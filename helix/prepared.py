@@ -10,7 +10,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from helix.callables import load_callables, used_modules
-from helix.errors import OptionError
+from helix.errors import InputError, OptionError
 from helix.logical import Generate, every_node
 from helix.results import RunReport, RunResult
 
@@ -273,8 +273,7 @@ class Prepared:
                 await active.close()
             self.close()
             if trace is not None:
-                # Also of a run that was stopped: what was decided was decided.
-                trace.close()
+                self._finish_trace(trace, active)
         kept = sink if isinstance(sink, MemorySink) else None
         return RunResult(report, kept=kept, path=self._output, measures=measures)
 
@@ -282,6 +281,18 @@ class Prepared:
         from helix.traces.recorder import TraceRecorder
 
         return None if self._trace is None else TraceRecorder(self._trace)
+
+    @staticmethod
+    def _finish_trace(trace: TraceRecorder, active: Run | None) -> None:
+        """Puts the trace in its place, also that of a run that was stopped; one that did nothing leaves what was there."""
+        report = None if active is None else active.report
+        if report is None or report.nothing_done or not (trace.written or report.outcome == "complete"):
+            trace.discard()
+            return
+        try:
+            trace.close()
+        except InputError as error:
+            report.notes.append(error.message)
 
     def _recorder(self) -> Recorder | None:
         if self._observers:
