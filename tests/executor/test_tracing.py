@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from running import inside, run
 
-from helix.errors import OptionError
+from helix.errors import HelixError, OptionError
 from helix.mining import History, Miner
 from helix.traces import LlmEvent, ToolEvent, read_events, sessions_of
 
@@ -19,6 +19,11 @@ kind = llm { user "Sort: {{ ticket }}" }
 loud = upper(ticket)
 
 output kind, loud
+"""
+ALONE = """
+workflow alone(ticket: text)
+kind = llm { user "Sort: {{ ticket }}" }
+output kind
 """
 AGENT = """
 workflow support(ticket: text)
@@ -161,3 +166,27 @@ def test_the_command_writes_a_trace_and_shows_it(folder, monkeypatch, capfd):
     shown = helix("traces", "show", "t.jsonl")
     assert shown.stdout.startswith("2 sessions in 2 groups, 2 decisions, 2 calls\n")
     assert helix("run", "steps.helix", "-i", "rows.jsonl", "--trace", "steps.helix").returncode == 2
+
+
+def test_a_run_that_did_nothing_leaves_the_trace_that_was_there(folder):
+    path = folder / "run.trace.jsonl"
+    traced(folder, STEPS, [{"ticket": "a"}])
+    before = path.read_bytes()
+    with pytest.raises(HelixError):
+        run(ALONE, [{"ticket": "a"}], folder=folder, trace=path, rules=[{"error": 401}])
+    assert path.read_bytes() == before
+    # A run over no rows is complete: its trace is empty.
+    run(STEPS, [], folder=folder, trace=path)
+    assert path.read_bytes() == b""
+    assert not [each for each in folder.iterdir() if each.name.endswith(".tmp")]
+
+
+def test_a_trace_that_cannot_be_written_costs_no_result(folder, monkeypatch):
+    def full(event):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("helix.traces.recorder.event_line", full)
+    ran = run(STEPS, [{"ticket": "a"}], folder=folder, trace=folder / "t.jsonl", rules=[{"reply": "a bug"}])
+    assert ran.rows[0]["kind"] == "a bug"
+    assert any("cannot be written: No space left on device" in note for note in ran.report.notes)
+    assert not (folder / "t.jsonl").exists()
