@@ -284,7 +284,7 @@ class Prepared:
 
     @staticmethod
     def _finish_trace(trace: TraceRecorder, active: Run | None) -> None:
-        """Puts the trace in its place, also that of a run that was stopped; one that did nothing leaves what was there."""
+        """Puts the trace in its place, also of a run that was stopped; one that did nothing leaves what was there."""
         report = None if active is None else active.report
         if report is None or report.nothing_done or not (trace.written or report.outcome == "complete"):
             trace.discard()
