@@ -130,6 +130,7 @@ class _Server:
         self._client: Client | None = None
         self._stop = asyncio.Event()
         self._process: StdioServer | None = None
+        self._last_why = ""
         self._starts = 0
 
     async def tools(self) -> dict[str, mcp_types.Tool]:
@@ -163,8 +164,7 @@ class _Server:
             return result
         except MCPError as error:
             if self._client is not client or self._gone(error):
-                await self._drop(client)
-                raise _Gone(f"the server `{self.name}` is gone{self._why()}") from None
+                raise _Gone(f"the server `{self.name}` is gone{await self._drop(client)}") from None
             raise ToolError(f"the server `{self.name}` says: {self.words(error)}") from None
         except ValidationError:
             raise ToolError(f"the server `{self.name}` sent what is no result of a tool") from None
@@ -282,11 +282,13 @@ class _Server:
     def _transport(self) -> Any:
         return self._streams()
 
-    async def _drop(self, client: Client) -> None:
-        """Ends a conversation that is broken, so that the next call starts another."""
+    async def _drop(self, client: Client) -> str:
+        """Ends a conversation that is broken, so that the next call starts another; gives why it broke."""
         if self._client is client:
             self._client = None
+            self._last_why = self._why()
             await self._end()
+        return self._last_why
 
     async def _end(self) -> None:
         task, self._task = self._task, None

@@ -92,11 +92,7 @@ class StdioServer:
                     self.why = f"it sent a message of more than {self._most:,} bytes"
                     break
                 if not line:
-                    with suppress(TimeoutError):
-                        async with asyncio.timeout(GRACE):
-                            await process.wait()
-                    code = process.returncode
-                    self.why = "it closed its output" if code is None else f"it ended with exit code {code}"
+                    await self._note_end(process)
                     return
                 message = _parsed(line)
                 rubbish += isinstance(message, Exception)
@@ -123,7 +119,16 @@ class StdioServer:
                     process.stdin.write(text.encode("utf-8", "replace") + b"\n")
                     await process.stdin.drain()
         except (OSError, anyio.ClosedResourceError, anyio.BrokenResourceError):
+            await self._note_end(process)
             incoming.close()
+
+    async def _note_end(self, process: asyncio.subprocess.Process) -> None:
+        """Notes how a program ended that speaks no more."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(GRACE):
+                await process.wait()
+        code = process.returncode
+        self.why = self.why or ("it speaks no more" if code is None else f"it ended with exit code {code}")
 
     async def _listen(self, process: asyncio.subprocess.Process) -> None:
         """Keeps the end of what the server writes to its standard error."""
