@@ -198,7 +198,9 @@ def test_nothing_writes_and_no_file_is_read(folder: Path, kind: str) -> None:
 def test_over_a_url_what_is_not_known_to_be_harmless_is_not_run(folder: Path) -> None:
     made = tool(url(folder))
     (error,) = asked(folder, made, ["SELECT pg_terminate_backend(1)"])
-    assert str(error).startswith("only queries that are known to change nothing are run: it calls `pg_terminate_backend`")
+    assert str(error).startswith(
+        "only queries that are known to change nothing are run: it calls `pg_terminate_backend`"
+    )
 
 
 def test_a_connection_that_writes_all_the_same_is_read_only(folder: Path) -> None:
@@ -225,6 +227,8 @@ def test_a_connection_that_writes_all_the_same_is_read_only(folder: Path) -> Non
         ("duckdb:none.duckdb", None, "does not exist"),
         ("duckdb:secret.csv", None, "secret.csv cannot be read: "),
         (DUCK, "DELETE FROM orders", "only queries are run, found DELETE"),
+        (DUCK, "SELECT a FROM nowhere", "Catalog Error: Table with name nowhere does not exist!"),
+        (DUCK, "SELECT prize FROM orders LIMIT :query", 'Binder Error: Referenced column "prize" not found'),
         ("postgresql+psycopg://u:${PW}@127.0.0.1:1/x", None, "sql tool `ask`"),
         ("postgresql+nodriver://u:${PW}@127.0.0.1:1/x", None, "sql tool `ask`"),
         ("postgresql+psycopg://u:${NOT}@127.0.0.1:1/x", None, r"wants ${NOT}: the environment has no NOT"),

@@ -48,6 +48,8 @@ _DUCKDB: dict[str, str | bool | int | float | list[str]] = {
     "lock_configuration": "true",
 }
 _SHOWN = 500
+# How DuckDB's errors begin that are of the statement itself.
+_WRONG = ("Catalog Error", "Binder Error", "Parser Error")
 
 # Takes what stops a query that is running, from another thread.
 Running = Callable[[Callable[[], Any]], None]
@@ -127,11 +129,26 @@ class OtherSqlTool:
         """Connects. Raises OptionError where that is not possible within the time of a call."""
         try:
             async with asyncio.timeout(self._tool.timeout or TIME_LIMIT):
-                await self._threads.run(self._database.open)
+                await self._threads.run(self._opened)
         except TimeoutError:
             raise OptionError(f"sql tool `{self._tool.name}`: the database does not answer") from None
         except ToolError as error:
             raise OptionError(f"sql tool `{self._tool.name}`: {error}") from None
+
+    def _opened(self) -> None:
+        """On a thread: connects, and has a DuckDB tool's own statement planned, so that no call is made in vain."""
+        self._database.open()
+        if self._tool.query is None or not self._database.guarded:
+            return
+        asking = _Asking(self._tool.timeout or TIME_LIMIT)
+        try:
+            self._database.ask(f"EXPLAIN {self._tool.query}", dict.fromkeys(self._names), 1, TIME_LIMIT, asking)
+        except ToolError as error:
+            # That null is no value for a parameter says nothing of the statement.
+            if error.message.startswith(_WRONG):
+                raise
+        finally:
+            asking.ended()
 
     async def __call__(self, args: list[Any]) -> str:
         """Runs the query. Raises ToolError; its kind is `timeout` where the query ran too long."""
