@@ -29,6 +29,9 @@ SLACK = 16
 # What calls take is a mean over about so many of the last ones.
 RECENT = 32
 
+# Entries of a line that count for nothing and are let be.
+_SLACK = 256
+
 
 class Ticket:
     """A call in a rank's line. `node` is the end of its prompt in the rank's tree (None: it shares nothing).
@@ -99,6 +102,11 @@ class Rank:
         ticket.serial = self._serial
         heapq.heappush(self._heap, (ticket.key, self._serial, ticket))
         heapq.heappush(self._levels, (-ticket.level, ticket.key, self._serial, ticket))
+        # A call that leaves by one of the two orders stays in the other: such entries go before they are most of it.
+        for heap in (self._heap, self._levels):
+            if len(heap) > 2 * self._count + _SLACK:
+                heap[:] = [entry for entry in heap if entry[-1].serial == entry[-2]]  # type: ignore[index]
+                heapq.heapify(heap)
 
     def first(self, *, wide: bool = False) -> Ticket | None:
         """The call whose turn it is: by the plan, or (`wide`) by the rest of the workflow that waits for it."""
