@@ -28,9 +28,8 @@ SHRINK, GROW, LEAST = 0.8, 0.05, 0.3
 SLACK = 16
 # What calls take is a mean over about so many of the last ones.
 RECENT = 32
-
 # Entries of a line that count for nothing and are let be.
-_SLACK = 256
+STALE = 256
 
 
 class Ticket:
@@ -103,9 +102,10 @@ class Rank:
         heapq.heappush(self._heap, (ticket.key, self._serial, ticket))
         heapq.heappush(self._levels, (-ticket.level, ticket.key, self._serial, ticket))
         # A call that leaves by one of the two orders stays in the other: such entries go before they are most of it.
-        for heap in (self._heap, self._levels):
-            if len(heap) > 2 * self._count + _SLACK:
-                heap[:] = [entry for entry in heap if entry[-1].serial == entry[-2]]  # type: ignore[index]
+        orders: tuple[list[Any], list[Any]] = (self._heap, self._levels)
+        for heap in orders:
+            if len(heap) > 2 * self._count + STALE:
+                heap[:] = [entry for entry in heap if entry[-1].serial == entry[-2]]
                 heapq.heapify(heap)
 
     def first(self, *, wide: bool = False) -> Ticket | None:
