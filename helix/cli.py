@@ -260,8 +260,8 @@ def explain(file: str, constants: tuple[str, ...], store: Path | None, **options
     default="helix",
     show_default=True,
     help="How calls are released: helix[:no-PART,...], plan, or to compare with: fcfs, lpm, cap:ROWS, "
-    "query-wise[:ROWS], operator-wise[:FORM], random[:SEED], ready-random[:SEED], lspf, kvflow, parrot, thunder-agent, "
-    "concur, helium[:FORM].",
+    "query-wise[:ROWS], operator-wise[:FORM], random[:SEED], ready-random[:SEED], lspf, kvflow, parrot, "
+    "thunder-agent[:SECONDS], concur[:SECONDS], helium[:FORM].",
 )
 @_set
 @click.option("--limit", type=int, metavar="N", help="Only the first N rows of the input.")

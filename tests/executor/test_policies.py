@@ -108,7 +108,7 @@ def test_uncapped_all_that_is_ready_goes() -> None:
 EVERY = [
     "helix", "helix:no-warm-ups", "helix:no-phases", "helix:no-ledger", "helix:no-holds,no-affinity", "plan", "fcfs",
     "lpm", "cap:2", "query-wise:2", "operator-wise", "operator-wise:chain", "lspf", "random:3", "ready-random:3",
-    "parrot", "thunder-agent", "concur", "helium", "helium:paper",
+    "parrot", "thunder-agent", "thunder-agent:1", "concur", "concur:1", "helium", "helium:paper",
 ]  # fmt: skip
 
 

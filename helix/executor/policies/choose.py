@@ -41,6 +41,8 @@ _NUMBERED: dict[str, tuple[Callable[[int], Policy], str, int]] = {
     "query-wise": (QueryWise, "a number of rows", 1),
     "random": (Random, "a seed", 0),
     "ready-random": (ReadyRandom, "a seed", 0),
+    "thunder-agent": (ThunderAgent, "a tick in seconds", 1),
+    "concur": (Concur, "a tick in seconds", 1),
 }
 _FORMED: dict[str, tuple[Callable[[str], Policy], tuple[str, ...]]] = {
     "operator-wise": (OperatorWise, (BARRIER, CHAIN)),
@@ -60,8 +62,8 @@ FORMS = (
     "lspf",
     "kvflow",
     "parrot",
-    "thunder-agent",
-    "concur",
+    "thunder-agent[:SECONDS]",
+    "concur[:SECONDS]",
     "helium[:FORM]",
 )
 

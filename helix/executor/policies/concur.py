@@ -22,9 +22,14 @@ LITTLE_USE, MUCH_USE, FEW_HITS = 0.2, 0.5, 0.2
 
 
 class Concur(PolicyBase):
-    """See the module."""
+    """See the module. `tick` is in seconds."""
 
-    name = "concur"
+    def __init__(self, tick: float = TICK) -> None:
+        self._tick = tick
+
+    @property
+    def name(self) -> str:
+        return "concur" if self._tick == TICK else f"concur:{self._tick:g}"
 
     def rows(self, window: int) -> int:
         return max(window, BLOCK)
@@ -33,7 +38,7 @@ class Concur(PolicyBase):
         return max(usual, BLOCK)
 
     def queue(self, place: EnginePlace) -> CallQueue:
-        return ConcurQueue(place)
+        return ConcurQueue(place, self._tick)
 
     def describe(self) -> str:
         return "a window of rows that grows while the cache is empty and is halved while it loses what rows need"
@@ -42,13 +47,13 @@ class Concur(PolicyBase):
 class ConcurQueue(ProgramQueue):
     """`window` are the rows that may be at work."""
 
-    def __init__(self, place: EnginePlace) -> None:
+    def __init__(self, place: EnginePlace, tick: float = TICK) -> None:
         super().__init__(place.ranks)
         self.window = START
         self._active = 0
         # What prompts asked for and found since the last tick, in tokens.
         self._asked = self._found = 0
-        self._clock = Clock(TICK, self.tick, lambda: bool(self.programs), place.load)
+        self._clock = Clock(tick, self.tick, lambda: bool(self.programs), place.load)
         # The engine chooses the rank.
         self._ranks = 1
 

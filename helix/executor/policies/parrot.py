@@ -3,7 +3,8 @@
 Calls whose replies no other llm step reads are wanted soon (latency); those that one step reads together are wanted
 together (throughput): such a gang is let go whole, as soon as the engine has places for all of it. A call goes to the
 worker with a free place that has had the longest beginning of its prompt, by the hashes of its segments (values and the
-literal texts between them); how busy workers are does not count, but between workers that have had equally much.
+literal texts between them); how busy workers are does not count, but between workers that have had equally much. A
+worker has a place while it has a free slot and the prompts and replies in flight there fit into its cache.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 from helix.executor.engines.base import Reply
 from helix.executor.policies.base import BLOCK, CallQueue, EnginePlace, PolicyBase, Warmup
 from helix.executor.policies.literals import literals_of, segments_of
+from helix.executor.policies.programs import PER_TOKEN
 from helix.logical import Generate, every_node
 from helix.physical import PhysicalPlan, Planner
 
@@ -63,6 +65,9 @@ class ParrotQueue:
         self._policy = policy
         self._slots = [max(1, place.slots // place.ranks)] * place.ranks
         self._running = [0] * place.ranks
+        # By rank the tokens in flight, four characters each, and what a cache holds.
+        self._tokens = [0.0] * place.ranks
+        self._room = place.capabilities.kv_tokens
         self._soon: deque[Call] = deque()
         self._gangs: dict[Gang, deque[Call]] = {}
         # The gang that is being let go.
@@ -79,7 +84,7 @@ class ParrotQueue:
             self._gangs.setdefault((call.instance, readers), deque()).append(call)
 
     def take(self) -> Call | Warmup | None:
-        if not any(running < slots for running, slots in zip(self._running, self._slots, strict=True)):
+        if not any(self._free(rank) for rank in range(len(self._running))):
             return None
         if self._soon:
             return self._send(self._soon.popleft())
@@ -96,13 +101,20 @@ class ParrotQueue:
         hashes = self._hashes(call)
         rank = 0
         if len(self._running) > 1:
-            free = [each for each, running in enumerate(self._running) if running < self._slots[each]]
+            free = [each for each in range(len(self._running)) if self._free(each)]
             rank = min(free, key=lambda each: (-self._match(each, hashes), self._running[each], each))
             call.rank = rank
         self._had[rank].update(hashes)
         self._running[rank] += 1
+        self._tokens[rank] += _tokens(call)
         self._sent[call] = rank
         return call
+
+    def _free(self, rank: int) -> bool:
+        """Whether a rank has a place. One that has nothing to do always has."""
+        running = self._running[rank]
+        fits = self._room is None or self._tokens[rank] < self._room
+        return running < self._slots[rank] and (fits or not running)
 
     def _hashes(self, call: Call) -> list[bytes]:
         """A hash of each beginning of a prompt that ends with a segment."""
@@ -125,7 +137,9 @@ class ParrotQueue:
         self.dropped(call)
 
     def dropped(self, call: Call) -> None:
-        self._running[self._sent.pop(call)] -= 1
+        rank = self._sent.pop(call)
+        self._running[rank] -= 1
+        self._tokens[rank] -= _tokens(call)
 
     def warmed(self, warmup: Warmup, reply: Reply | None) -> None:
         """Nothing: it makes none."""
@@ -142,3 +156,11 @@ class ParrotQueue:
         self._open.clear()
         self._gangs.clear()
         return sorted(waiting, key=lambda call: call.priority)
+
+
+def _tokens(call: Call) -> float:
+    """The tokens that a call takes, about: its prompt, and half of what its reply may be."""
+    request = call.request
+    if request is None:
+        return 0.0
+    return sum(len(message.content) for message in request.messages) / PER_TOKEN + (request.max_tokens or 0) / 2

@@ -25,9 +25,14 @@ ROOM = 100.0
 
 
 class ThunderAgent(PolicyBase):
-    """See the module."""
+    """See the module. `tick` is in seconds: rows that are done in a few of them want a shorter one."""
 
-    name = "thunder-agent"
+    def __init__(self, tick: float = TICK) -> None:
+        self._tick = tick
+
+    @property
+    def name(self) -> str:
+        return "thunder-agent" if self._tick == TICK else f"thunder-agent:{self._tick:g}"
 
     def rows(self, window: int) -> int:
         return max(window, BLOCK)
@@ -36,23 +41,23 @@ class ThunderAgent(PolicyBase):
         return max(usual, BLOCK)
 
     def queue(self, place: EnginePlace) -> CallQueue:
-        return ThunderAgentQueue(place)
+        return ThunderAgentQueue(place, self._tick)
 
     def describe(self) -> str:
-        return f"rows paused and resumed every {TICK:g} s by the room that their contexts take"
+        return f"rows paused and resumed every {self._tick:g} s by the room that their contexts take"
 
 
 class ThunderAgentQueue(ProgramQueue):
     """`capacity` are the tokens of a rank's cache; None: all programs fit."""
 
-    def __init__(self, place: EnginePlace) -> None:
+    def __init__(self, place: EnginePlace, tick: float = TICK) -> None:
         super().__init__(place.ranks)
         self.capacity = place.capabilities.kv_tokens
         # By rank, the prompts of its active programs: what they share is in them once.
         self._prompts = [PrefixCache() for _ in range(place.ranks)]
         self._texts: dict[object, str] = {}
         self._flying = 0
-        self._clock = Clock(TICK, self.tick, lambda: bool(self.programs))
+        self._clock = Clock(tick, self.tick, lambda: bool(self.programs))
 
     def put(self, call: Call) -> None:
         super().put(call)
