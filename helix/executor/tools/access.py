@@ -13,8 +13,10 @@ from urllib.parse import quote
 from helix.errors import OptionError
 from helix.tool_targets import substituted, variables
 
-# A shorter value is not looked for in texts: it would be found everywhere.
+# A shorter value is not looked for in texts: it would be found everywhere. In results, which must not change for a
+# word that happens to stand in them, it is longer.
 _SHORTEST_SECRET = 4
+_SHORTEST_IN_RESULTS = 8
 # The well-known prefix under which IPv4 addresses are reached over IPv6 (RFC 6052).
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
@@ -111,9 +113,13 @@ class Secrets:
             return substituted(text, self._values)
         return substituted(text, {name: quote(value, safe="") for name, value in self._values.items()})
 
-    def out_of(self, text: str) -> str:
+    def out_of(self, text: str, *, shortest: int = _SHORTEST_SECRET) -> str:
         """The text without any of the values."""
         for value in self._hidden:
-            if value in text:
+            if len(value) >= shortest and value in text:
                 text = text.replace(value, "***")
         return text
+
+    def out_of_result(self, text: str) -> str:
+        """A result without any of the values: what a server echoes is kept, and handed on."""
+        return self.out_of(text, shortest=_SHORTEST_IN_RESULTS)

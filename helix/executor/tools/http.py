@@ -90,7 +90,7 @@ class HttpTool:
             if timer.expired():
                 late.kind = "timeout"
             raise late from None
-        return self._secrets.out_of(text)
+        return self._secrets.out_of_result(text)
 
     def close(self) -> None:
         """Nothing is held: the session is the run's."""

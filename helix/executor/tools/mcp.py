@@ -185,6 +185,10 @@ class _Server:
         """The text without secrets."""
         return self._secrets.out_of(text)
 
+    def clean_result(self, text: str) -> str:
+        """A result without secrets."""
+        return self._secrets.out_of_result(text)
+
     def _gone(self, error: Any) -> bool:
         from mcp_types import CONNECTION_CLOSED
 
@@ -351,7 +355,7 @@ class McpTool:
             raise late from None
         except ToolError as error:
             raise ToolError(f"{tool.name}: {error}") from None
-        return self._server.clean(result_text(self._value(result), tool.returns, tool.name, tool.max_bytes))
+        return self._server.clean_result(result_text(self._value(result), tool.returns, tool.name, tool.max_bytes))
 
     def close(self) -> None:
         """Nothing is held: the conversation is the run's."""
