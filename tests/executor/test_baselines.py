@@ -254,6 +254,18 @@ def test_calls_go_where_most_segments_of_their_prompt_were_sent() -> None:
     assert ranks == {0: 0, 1: 0, 2: 0, 3: 0, 4: 1}
 
 
+def test_a_worker_whose_cache_is_full_takes_no_more() -> None:
+    queue = ParrotQueue(Parrot(), place(kv=1000, ranks=2, slots=64))
+    for row in range(6):
+        queue.put(a_call(row, "s", "same" * 300 + own(row, 100)))
+    # All begin alike: the first worker takes them while less than its cache is in flight there.
+    found = taken(queue)
+    assert [call.rank for call in found] == [0, 0, 0, 1, 1, 1]
+    end(queue, found[0], prompt=400)
+    queue.put(a_call(6, "s", "same" * 300))
+    assert [call.rank for call in taken(queue)] == [0]
+
+
 def test_prompts_are_cut_where_values_begin_and_end() -> None:
     messages = (Message(role="system", content="Be brief."), Message(role="user", content="On tea: hot. Say yes."))
     cut = segments_of(messages, (("Be brief.",), ("On ", ": ", " Say yes.")))
