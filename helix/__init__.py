@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from helix.errors import StoreError as StoreError
     from helix.executor.engines.scripted import ScriptedEngine as ScriptedEngine
     from helix.executor.settings import RunSettings as RunSettings
+    from helix.executor.speculation import SpeculationSettings as SpeculationSettings
     from helix.results import RunReport as RunReport
     from helix.results import RunResult as RunResult
 
@@ -43,6 +44,7 @@ _HOMES = {
     ),
     "helix.executor.engines.scripted": ("ScriptedEngine",),
     "helix.executor.settings": ("RunSettings",),
+    "helix.executor.speculation": ("SpeculationSettings",),
     "helix.results": ("RunReport", "RunResult"),
 }
 
