@@ -29,7 +29,7 @@ def server() -> Iterator[WebServer]:
         yield made
 
 
-HERE = ToolAccess(private=("127.0.0.1",), environment={"TOKEN": "s3cret-value", "KEY": "a/b c+d"})
+HERE = ToolAccess(private=("127.0.0.1",), environment={"TOKEN": "s3cret-value", "KEY": "a/b c+d"KEY": "a/b c+d"e"})
 
 
 def tool(target: str, *params: tuple[str, Type], returns: Type = JSON, **traits: Any) -> Tool:
@@ -87,7 +87,7 @@ def test_secrets_are_sent_and_shown_nowhere(server: WebServer) -> None:
     seen = ask(made)
     asked = server.asked[-1]
     assert asked["headers"]["Authorization"] == "Bearer s3cret-value"
-    assert asked["query"] == {"key": ["a/b c+d"]}
+    assert asked["query"] == {"key": ["a/b c+d&e"]}
     # What the server echoes is a result, and results are kept: no secret is in it.
     assert seen["headers"]["Authorization"] == "Bearer ***"
     assert seen["headers"]["X-Plain"] == "here"
@@ -95,6 +95,14 @@ def test_secrets_are_sent_and_shown_nowhere(server: WebServer) -> None:
     error = fails(tool(f"GET {server.url('/status?code=403')}", headers=headers))
     assert error.message == "web: 127.0.0.1 answered 403 Forbidden: no: Bearer ***"
     assert "s3cret" not in repr(made) + repr(HERE)
+
+
+def test_a_short_secret_changes_no_result(server: WebServer) -> None:
+    access = ToolAccess(private=("127.0.0.1",), environment={"TOKEN": "echo"})
+    made = tool(f"GET {server.url('/echo')}", headers=("Authorization: ${TOKEN}",))
+    assert ask(made, access=access)["path"] == "/echo"
+    refused = tool(f"GET {server.url('/status?code=403')}", headers=("Authorization: ${TOKEN}",))
+    assert fails(refused, access=access).message.endswith("no: ***")
 
 
 def test_a_secret_that_is_not_there_is_found_before_any_call(server: WebServer) -> None:
