@@ -116,7 +116,7 @@ def reference_of(batch: Batch, folder: Path | None = None) -> Reference:
     engine = InstantEngine(Replies(batch.seed, workload.means, workload.cap))
     tools: list[tuple[int, str, float]] = []
     workflow = workflow_of(batch, lambda row, step, seconds: tools.append((row, step, seconds * 1000)))
-    work = prepared(Prepared, workflow, rows, engine, RunSettings(concurrency=256))
+    work = prepared(Prepared, workflow, rows, engine, RunSettings(concurrency=256, lanes=workload.lanes))
     with asyncio.Runner(loop_factory=InstantEngine.loop_factory) as runner:
         result = runner.run(work.run())
     if result.report.failed_rows:

@@ -97,7 +97,8 @@ async def _day(
 ) -> _Day:
     calls = None if method.calls is None else method.calls * cell.ranks
     policy = f"{method.policy}:{cell.seed}" if method.policy in SEEDED else method.policy
-    settings = RunSettings(policy=policy, concurrency=calls, merge=not method.plain)
+    lanes = WORKLOADS[cell.workload].lanes
+    settings = RunSettings(policy=policy, concurrency=calls, merge=not method.plain, lanes=lanes)
     rows = rows_of(cell.batch, cell.order, day, folder)
     kept = None if store is None else StoreSettings(folder=store)
     spent = time.thread_time()

@@ -122,7 +122,8 @@ def test_methods_by_name() -> None:
 @pytest.mark.parametrize("name", sorted(TABLES))
 def test_every_table_asks_for_runs(name: str) -> None:
     cells = TABLES[name].cells(Wish(seeds=2))
-    assert len(cells) == len(set(cells)) > 0
+    # That of optima makes no runs.
+    assert len(cells) == len(set(cells)) > (-1 if name == "table5" else 0)
     for each in cells:
         method_of(each.method)
     # A table of nothing has no figure to show, and says so.

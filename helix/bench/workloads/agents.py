@@ -76,6 +76,7 @@ def make_agents(count: int, gap: float) -> Workload:
         kv_tokens=KV_TOKENS,
         ranks=1,
         tools=_tools(gap),
+        lanes={"agents": count},
         published="constants of our own",
     )
 

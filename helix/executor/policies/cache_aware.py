@@ -13,8 +13,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from helix.executor.engines.base import Reply, shown
+from helix.executor.policies.at_work import AtWork, Replies, Warming, ahead_of, follows, warming_of
 from helix.executor.policies.base import EnginePlace, Warmup
 from helix.executor.policies.ordered import plan_order
+from helix.executor.policies.outline import Outline
 from helix.executor.policies.prefix_cache import ROLE, TEXT, Node, messages_of, prompt_text
 from helix.executor.policies.rank import Rank, Ticket
 from helix.places import static_name
@@ -37,55 +39,18 @@ FAILURES = 3
 _ENOUGH = 30
 # While many replies are decoded, half of each is there in the mean.
 HALF = 0.5
-# How prompts go on behind a beginning decides its last tokens: so many characters of so many prompts are looked at.
-FOLLOWS, MOST_FOLLOWS = 24, 2
-# The share of the slots below which an engine has too little to do.
-BUSY = 0.5
+# A pass of decoding costs about so many times what a pass of prefill does beside its tokens.
+GAIN = 2.0
+# The share of a cache that is kept free at most for calls that follow on a beginning.
+FOLLOWERS = 0.1
 # The share of a cache that may be held for rows that wait while others go first.
 PARKED = 0.1
 
 
-class _Row:
-    """A row at work: where its calls go, how many wait or run and how many of them run, the beginning that is held for
-    it, and the prompt that was last. `begun` says that its first call has been let go.
-    """
-
-    __slots__ = ("begun", "calls", "held", "last", "rank", "running")
-
-    def __init__(self, rank: Rank) -> None:
-        self.rank = rank
-        self.calls = self.running = 0
-        self.begun = False
-        self.held: Node | None = None
-        self.last: Node | None = None
-
-
-class _Warming:
-    """A beginning that is being computed, the calls that wait for it, and the room that they will want."""
-
-    __slots__ = ("held", "more", "node", "rank")
-
-    def __init__(self, node: Node, rank: Rank, more: float) -> None:
-        self.node = node
-        self.rank = rank
-        self.more = more
-        self.held: list[Ticket] = []
-
-
-class _Replies:
-    """How long the replies of a step are, in tokens."""
-
-    __slots__ = ("count", "total")
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.total = 0
-
-
 class CacheAwareQueue:
-    """See the module. `key` orders the calls. To show what they are worth, parts can be left out: beginnings computed
-    ahead (`warm_ups`), calls held back for want of room (`ledger`), what is held for a row between its calls (`holds`),
-    the choice of a rank by what it holds (`affinity`).
+    """See the module. `key` orders the calls, `outline` says what follows on each. To show what they are worth, parts
+    can be left out: beginnings computed ahead (`warm_ups`), calls held back for want of room (`ledger`), what is held
+    for a row between its calls (`holds`), the choice of a rank by what it holds (`affinity`).
     """
 
     def __init__(
@@ -93,8 +58,7 @@ class CacheAwareQueue:
         place: EnginePlace,
         *,
         key: Callable[[Call], Any] = plan_order,
-        level: Callable[[Call], float] = lambda call: 0.0,
-        continues: Callable[[Call], bool] = lambda call: False,
+        outline: Outline | None = None,
         warm_ups: bool = True,
         ledger: bool = True,
         holds: bool = True,
@@ -108,15 +72,14 @@ class CacheAwareQueue:
         self._affinity = affinity
         self._at_once = min(each, capabilities.max_running or each)
         self._key = key
-        self._level = level
-        self._continues = continues
+        self._outline = outline or Outline()
         self._worth = capabilities.pass_tokens or WORTH
         self._warms = warm_ups and place.warm is not None
         self._failures = 0
         self._tickets: dict[Call, tuple[Ticket, Rank]] = {}
-        self._rows: dict[object, _Row] = {}
-        self._warming: dict[Call, _Warming] = {}
-        self._replies: dict[str, _Replies] = {}
+        self._rows: dict[object, AtWork] = {}
+        self._warming: dict[Call, Warming] = {}
+        self._replies: dict[str, Replies] = {}
         self._characters = self._tokens = 0.0
         self._per_token = PER_TOKEN
         for rank in self._ranks:
@@ -141,14 +104,18 @@ class CacheAwareQueue:
     def put(self, call: Call) -> None:
         request = call.request
         text = None if request is None else prompt_text(request.model or "", request.messages)
-        ticket = Ticket(call, self._key(call), 0 if text is None else len(text), self._level(call))
+        ticket = Ticket(call, self._key(call), 0 if text is None else len(text), self._outline.level(call.node))
         ticket.reserve = self._reply_length(call) * self._per_token
         rank = self._place(call, text)
         row = self._rows.get(call.instance)
         if row is None:
-            row = self._rows[call.instance] = _Row(rank)
+            row = self._rows[call.instance] = AtWork(rank)
             rank.fresh += 1
         row.calls += 1
+        row.left = self._outline.hops(call.node)
+        if row.free is not None:
+            rank.chains.gap(self._now() - row.free)
+            row.free = None
         self._enter(ticket, rank, text)
         rank.push(ticket)
 
@@ -187,6 +154,10 @@ class CacheAwareQueue:
             return HALF * min(most or REPLY, REPLY)
         return HALF * known.total / known.count
 
+    def _mean_reply(self) -> float:
+        count = sum(each.count for each in self._replies.values())
+        return sum(each.total for each in self._replies.values()) / count if count else REPLY
+
     # --- calls out ---
 
     def take(self) -> Call | Warmup | None:
@@ -208,11 +179,15 @@ class CacheAwareQueue:
         left = rank.pace.left(now, len(rank), rank.running)
         if left is not None and left <= 0:
             rank.pace.open = True
+            rank.wide = self._wide(rank, now)
         elif left is not None and (self._timer is None or self._timer.when() > now + left):
             if self._timer is not None:
                 self._timer.cancel()
             self._timer = asyncio.get_running_loop().call_later(left, self._due)
         return rank.pace.open
+
+    def _now(self) -> float:
+        return 0.0 if self._wake is None else asyncio.get_running_loop().time()
 
     def _due(self) -> None:
         self._timer = None
@@ -220,18 +195,24 @@ class CacheAwareQueue:
             self._wake()
 
     def _next(self, rank: Rank) -> Call | Warmup | None:
-        if not self._wide(rank):
+        if not rank.wide:
             return self._try(rank, wide=False)
         job = self._try(rank, wide=True)
         # Where the call with the longest rest finds no room, another one may.
         return self._try(rank, wide=False) if job is None and self._no_room else job
 
-    def _wide(self, rank: Rank) -> bool:
+    def _wide(self, rank: Rank, now: float) -> bool:
         """Whether calls with the longest rest behind them go first: near the end, so that the last ones are short and
-        many, as long as what is held for rows meanwhile takes little of the cache.
+        many, where the cache has room for as many and little of it is held for rows meanwhile; and where the run waits
+        for the longest chain of a row anyway.
         """
         capacity = rank.cache.capacity
-        return rank.fresh <= self._at_once and (capacity is None or rank.cache.parked <= PARKED * capacity)
+        if not rank.fresh and rank.chains.bind(now, (row.left for row in self._rows.values() if row.rank is rank)):
+            return True
+        if capacity is None:
+            return rank.fresh <= HALF * self._at_once
+        most = min(HALF * self._at_once, capacity / max(1.0, self._outline.widest * self._per_token))
+        return rank.fresh <= most and rank.cache.parked <= PARKED * capacity
 
     def _try(self, rank: Rank, *, wide: bool) -> Call | Warmup | None:
         self._no_room = False
@@ -241,13 +222,13 @@ class CacheAwareQueue:
                 # Taken like one that is made, so that both end alike.
                 self._begin(ticket, rank)
                 return ticket.call
-            warming = _warming_of(ticket)
+            warming = warming_of(ticket)
             if warming is not None:
                 rank.remove(ticket)
                 warming.held.append(ticket)
                 continue
             target = self._target(ticket)
-            ahead = None if target is None else _ahead_of(ticket)
+            ahead = None if target is None else ahead_of(ticket)
             if ahead is not None:
                 rank.remove(ticket)
                 ahead.held.append(ticket)
@@ -268,6 +249,7 @@ class CacheAwareQueue:
 
     def _begin(self, ticket: Ticket, rank: Rank) -> None:
         ticket.queued = rank.running >= self._at_once
+        ticket.began = self._now()
         rank.begin(ticket)
         if len(self._ranks) > 1:
             ticket.call.rank = rank.number
@@ -280,14 +262,15 @@ class CacheAwareQueue:
         row.begun = True
         row.running += 1
         if ticket.node is not None and self._holds:
-            self._hold(row, ticket.node, whole=self._continues(ticket.call))
+            self._hold(row, ticket.node, whole=self._outline.continues(ticket.call.node))
 
     def _followers(self, ticket: Ticket, target: Node, rank: Rank) -> float:
         """The room that the calls want which follow once a beginning is there: as many as the rank may run besides
         those that run already. Half of it: they do not all begin before the first ones end.
         """
         own = ticket.size - sum(len(each.text) for each in target.path())
-        return HALF * max(0, min(target.users - 1, self._at_once - rank.running)) * (own + ticket.reserve)
+        more = HALF * max(0, min(target.users - 1, self._at_once - rank.running)) * (own + ticket.reserve)
+        return more if rank.cache.capacity is None else min(more, FOLLOWERS * rank.cache.capacity)
 
     def _owed(self, ticket: Ticket, rank: Rank) -> float:
         """What rows that have begun will want for their next calls, where another row is about to begin."""
@@ -304,20 +287,19 @@ class CacheAwareQueue:
         return opening > 0 and (rank.running + opening >= rank.slots or not rank.fits(ticket, more + promised))
 
     def _make_room(self, ticket: Ticket, rank: Rank, more: float) -> bool:
-        """Lets go of what is held for rows that wait for a tool, the oldest first, where the engine has little to do:
-        holding pays only as long as it keeps nobody waiting.
+        """Lets go of what is held for rows that wait for a tool, the newest first, where another call beside those that
+        run saves more than computing it again costs: each token of a reply takes a pass that all of them share.
         """
-        if rank.running >= BUSY * rank.slots:
-            return False
-        for row in self._rows.values():
-            if row.rank is rank and row.held is not None and not row.calls:
+        most = GAIN * self._worth * self._mean_reply() * self._per_token / max(1, rank.running)
+        for row in reversed(self._rows.values()):
+            if row.rank is rank and row.held is not None and not row.calls and rank.cache.only(row.held) <= most:
                 rank.cache.unpin(row.held, park=True)
                 row.held = None
                 if rank.fits(ticket, more):
                     return True
         return False
 
-    def _hold(self, row: _Row, node: Node, *, whole: bool) -> None:
+    def _hold(self, row: AtWork, node: Node, *, whole: bool) -> None:
         """Holds for a row what all its calls begin with; of a dialogue, whose prompts grow, the last one `whole`."""
         path = node.path()
         if whole:
@@ -333,7 +315,7 @@ class CacheAwareQueue:
         row.last = node
 
     @staticmethod
-    def _hold_at(row: _Row, node: Node | None) -> None:
+    def _hold_at(row: AtWork, node: Node | None) -> None:
         if node is not None:
             row.rank.cache.pin(node, park=True)
         if row.held is not None:
@@ -398,7 +380,7 @@ class CacheAwareQueue:
         messages = messages_of(node.prompt())
         if request is None or not messages or (len(messages) == 1 and not messages[0].content):
             return None
-        warming = self._warming[ticket.call] = _Warming(node, rank, more)
+        warming = self._warming[ticket.call] = Warming(node, rank, more)
         warming.held.append(ticket)
         rank.running += 1
         rank.cache.pin(node)
@@ -406,7 +388,7 @@ class CacheAwareQueue:
             if not each.sure:
                 each.warm = warming
         number = rank.number if len(self._ranks) > 1 else None
-        start = replace(request, messages=messages, schema=None, rank=number, follows=_follows(node))
+        start = replace(request, messages=messages, schema=None, rank=number, follows=follows(node))
         return Warmup(start, ticket.call, rank.number)
 
     def warmed(self, warmup: Warmup, reply: Reply | None) -> None:
@@ -443,12 +425,12 @@ class CacheAwareQueue:
             said = outcome.text if reply is None else shown(reply.text, reply.calls)
             end = rank.cache.extend(node, f"{ROLE}assistant{TEXT}{said}")
             row = self._rows.get(call.instance)
-            if end is not None and row is not None and row.held is node and self._continues(call):
+            if end is not None and row is not None and row.held is node and self._outline.continues(call.node):
                 self._hold_at(row, end)
         elif node is not None:
             rank.cache.forget(node, ticket.expected)
         if reply is not None and reply.completion_tokens is not None:
-            step = self._replies.setdefault(static_name(call.step), _Replies())
+            step = self._replies.setdefault(static_name(call.step), Replies())
             step.count += 1
             step.total += reply.completion_tokens
         if reply is not None and reply.prompt_tokens and node is not None:
@@ -459,6 +441,7 @@ class CacheAwareQueue:
                 each.resize(self._per_token)
             if reply.cached_tokens is not None:
                 rank.learn(ticket, reply.prompt_tokens, reply.cached_tokens, self._per_token)
+        rank.chains.call(ticket.began, self._now())
         self._end(ticket, rank)
 
     def dropped(self, call: Call) -> None:
@@ -475,13 +458,15 @@ class CacheAwareQueue:
         row = self._rows.get(ticket.call.instance)
         if row is not None:
             row.calls -= 1
+            if not row.calls:
+                row.free = self._now()
             if row.rank is rank and row.running:
                 row.running -= 1
                 rank.idle += row.running == 0
 
     def row_began(self, row: object, rank: int) -> None:
         if self._affinity and 0 <= rank < len(self._ranks):
-            self._rows[row] = _Row(self._ranks[rank])
+            self._rows[row] = AtWork(self._ranks[rank])
             self._ranks[rank].fresh += 1
 
     def row_ended(self, row: object) -> None:
@@ -502,37 +487,3 @@ class CacheAwareQueue:
                 self._leave(ticket, rank)
             made += waiting
         return [ticket.call for ticket in sorted(made, key=lambda each: each.key)]
-
-
-def _follows(node: Node) -> tuple[str, ...]:
-    """How the prompts that are known go on behind a beginning, a few characters each; nothing where one ends there, or
-    where its message does.
-    """
-    children = [child for child in node.children.values() if child.users]
-    known = sorted(child.text[:FOLLOWS] for child in children)
-    ends = node.users > sum(child.users for child in children)
-    if ends or any(ROLE in text or TEXT in text for text in known):
-        return ()
-    return tuple(known) if len(known) <= MOST_FOLLOWS else (*known[: MOST_FOLLOWS - 1], known[-1])
-
-
-def _ahead_of(ticket: Ticket) -> Ticket | None:
-    """The call that is to compute the next part of a prompt, where it still waits in the engine: a warm-up would only
-    wait beside it, and be computed with it.
-    """
-    if ticket.node is None:
-        return None
-    for node in ticket.node.path():
-        if not node.sure:
-            return node.computing if isinstance(node.computing, Ticket) and node.computing.queued else None
-    return None
-
-
-def _warming_of(ticket: Ticket) -> _Warming | None:
-    """The warm-up that is computing the next part of a prompt just now."""
-    if ticket.node is None:
-        return None
-    for node in ticket.node.path():
-        if not node.sure:
-            return node.warm if isinstance(node.warm, _Warming) else None
-    return None

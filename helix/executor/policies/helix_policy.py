@@ -6,8 +6,8 @@ from helix.executor.engines.base import Capabilities
 from helix.executor.policies.base import CallQueue, EnginePlace, PolicyBase
 from helix.executor.policies.cache_aware import CacheAwareQueue
 from helix.executor.policies.ordered import OrderedQueue
+from helix.executor.policies.outline import Outline
 from helix.executor.policies.rank import USABLE
-from helix.logical import Agent, Generate, Render, every_node
 from helix.physical import PhysicalPlan, Planner
 
 # Calls in flight on a rank at most, however many the engine would run.
@@ -29,10 +29,7 @@ class Helix(PolicyBase):
 
     def __init__(self, without: tuple[str, ...] = ()) -> None:
         self._without = tuple(part for part in PARTS if part in without)
-        # By step, the seconds from its start to the end of all that waits for it.
-        self.levels: dict[str, float] = {}
-        # The steps whose reply another one's dialogue goes on from.
-        self.continued: frozenset[str] = frozenset()
+        self._outline = Outline()
         self.planner: Planner | None = None if "phases" in without else "helix"
 
     @property
@@ -43,8 +40,7 @@ class Helix(PolicyBase):
         """Phases, where what all rows share does not fit into the cache beside the calls. Where it fits, all of it
         stays there anyway, and row after row is done sooner.
         """
-        self.levels = {step.node: round(step.rank_up, 6) for step in physical.steps}
-        self.continued = _continued(physical)
+        self._outline.read(physical)
         room = physical.kv_tokens
         return room is not None and physical.fixed_tokens + calls * physical.call_tokens > USABLE * room
 
@@ -60,8 +56,7 @@ class Helix(PolicyBase):
         without = self._without
         return CacheAwareQueue(
             place,
-            level=lambda call: self.levels.get(call.node, 0.0),
-            continues=lambda call: call.node in self.continued,
+            outline=self._outline,
             warm_ups="warm-ups" not in without,
             ledger="ledger" not in without,
             holds="holds" not in without,
@@ -72,21 +67,6 @@ class Helix(PolicyBase):
         if self._without:
             return f"helix, but {'; '.join(PARTS[part] for part in self._without)}"
         return "the order of the plan; what calls share is computed once, and held until its last use"
-
-
-def _continued(physical: PhysicalPlan) -> frozenset[str]:
-    """The steps that are the beginning of a dialogue: whose replies stand in the messages of an assistant, and agents,
-    whose turns go on from one another.
-    """
-    found: set[str] = set()
-    for node in every_node(physical.plan.sink):
-        if isinstance(node, Agent):
-            found.add(node.id)
-        if isinstance(node, Generate):
-            said = [value for part in node.prompt if part.role in ("assistant", "history") for value in part.content]
-            said += [arg for value in said if isinstance(value, Render) for arg in value.args]
-            found.update(value.id for value in said if isinstance(value, Generate))
-    return frozenset(found)
 
 
 class PlanOrder(PolicyBase):

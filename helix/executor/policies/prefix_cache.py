@@ -163,6 +163,10 @@ class PrefixCache:
                 self._may_go(each)
                 self._tidy(each)
 
+    def only(self, node: Node) -> int:
+        """The characters that nothing but one `pin` holds."""
+        return sum(len(each.text) for each in node.path() if each.pins == 1)
+
     def unpinned(self, node: Node) -> int:
         """The characters that `pin` would hold more."""
         return sum(len(each.text) for each in node.path() if each.pins == 0)

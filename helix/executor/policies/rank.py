@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 from typing import TYPE_CHECKING, Any
 
+from helix.executor.policies.chains import Chains
 from helix.executor.policies.pace import Pace
 from helix.executor.policies.prefix_cache import Node, PrefixCache
 
@@ -40,7 +41,20 @@ class Ticket:
     calls as it runs when it was let go, `held` are calls that wait for its end.
     """
 
-    __slots__ = ("call", "expected", "held", "key", "level", "load", "node", "queued", "reserve", "serial", "size")
+    __slots__ = (
+        "began",
+        "call",
+        "expected",
+        "held",
+        "key",
+        "level",
+        "load",
+        "node",
+        "queued",
+        "reserve",
+        "serial",
+        "size",
+    )
 
     def __init__(self, call: Call, key: Any, size: int, level: float = 0.0) -> None:
         self.call = call
@@ -48,6 +62,7 @@ class Ticket:
         self.level = level
         # Its place in line; 0: it is in none.
         self.serial = 0
+        self.began = 0.0
         self.size = size
         self.node: Node | None = None
         self.expected = 0
@@ -67,6 +82,9 @@ class Rank:
         self.slots = slots
         self.cache = PrefixCache()
         self.pace = Pace()
+        self.chains = Chains()
+        # Calls with the longest rest behind them go first just now.
+        self.wide = False
         self.running = 0
         self.reserved = 0.0
         # What is still to be computed for calls that wait or run here: what placement balances.

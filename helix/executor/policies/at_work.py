@@ -1,0 +1,83 @@
+"""What the default policy keeps of rows at work, of beginnings that are being computed, and of replies."""
+
+from __future__ import annotations
+
+from helix.executor.policies.prefix_cache import ROLE, TEXT, Node
+from helix.executor.policies.rank import Rank, Ticket
+
+# How prompts go on behind a beginning decides its last tokens: so many characters of so many prompts are looked at.
+FOLLOWS, MOST_FOLLOWS = 24, 2
+
+
+class AtWork:
+    """A row at work: where its calls go, how many wait or run and how many of them run, the beginning that is held for
+    it, and the prompt that was last. `begun` says that its first call has been let go.
+    """
+
+    __slots__ = ("begun", "calls", "free", "held", "last", "left", "rank", "running")
+
+    def __init__(self, rank: Rank) -> None:
+        self.rank = rank
+        self.calls = self.running = 0
+        self.begun = False
+        # How many calls follow one another yet, and since when it has none.
+        self.left = 1
+        self.free: float | None = None
+        self.held: Node | None = None
+        self.last: Node | None = None
+
+
+class Warming:
+    """A beginning that is being computed, the calls that wait for it, and the room that they will want."""
+
+    __slots__ = ("held", "more", "node", "rank")
+
+    def __init__(self, node: Node, rank: Rank, more: float) -> None:
+        self.node = node
+        self.rank = rank
+        self.more = more
+        self.held: list[Ticket] = []
+
+
+class Replies:
+    """How long the replies of a step are, in tokens."""
+
+    __slots__ = ("count", "total")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.total = 0
+
+
+def follows(node: Node) -> tuple[str, ...]:
+    """How the prompts that are known go on behind a beginning, a few characters each; nothing where one ends there, or
+    where its message does.
+    """
+    children = [child for child in node.children.values() if child.users]
+    known = sorted(child.text[:FOLLOWS] for child in children)
+    ends = node.users > sum(child.users for child in children)
+    if ends or any(ROLE in text or TEXT in text for text in known):
+        return ()
+    return tuple(known) if len(known) <= MOST_FOLLOWS else (*known[: MOST_FOLLOWS - 1], known[-1])
+
+
+def ahead_of(ticket: Ticket) -> Ticket | None:
+    """The call that is to compute the next part of a prompt, where it still waits in the engine: a warm-up would only
+    wait beside it, and be computed with it.
+    """
+    if ticket.node is None:
+        return None
+    for node in ticket.node.path():
+        if not node.sure:
+            return node.computing if isinstance(node.computing, Ticket) and node.computing.queued else None
+    return None
+
+
+def warming_of(ticket: Ticket) -> Warming | None:
+    """The warm-up that is computing the next part of a prompt just now."""
+    if ticket.node is None:
+        return None
+    for node in ticket.node.path():
+        if not node.sure:
+            return node.warm if isinstance(node.warm, Warming) else None
+    return None

@@ -1,0 +1,70 @@
+"""What a plan says of its steps that a queue wants to know: what follows on each, and how much room a call takes."""
+
+from __future__ import annotations
+
+from helix.logical import Agent, Generate, Render, every_node
+from helix.physical import PhysicalPlan
+
+
+class Outline:
+    """Of a plan once it was read; before, of none. Steps are known by the ids of their nodes."""
+
+    def __init__(self) -> None:
+        # The most tokens that a call takes below what all rows share.
+        self.widest = 1.0
+        self._levels: dict[str, float] = {}
+        self._hops: dict[str, int] = {}
+        self._continued: frozenset[str] = frozenset()
+
+    def read(self, physical: PhysicalPlan) -> None:
+        """Takes a plan."""
+        self.widest = max(1.0, physical.call_tokens)
+        self._levels = {step.node: round(step.rank_up, 6) for step in physical.steps}
+        self._hops = _hops(physical)
+        self._continued = _continued(physical)
+
+    def level(self, node: str) -> float:
+        """The seconds from the start of a step to the end of all that waits for it."""
+        return self._levels.get(node, 0.0)
+
+    def hops(self, node: str) -> int:
+        """The most steps that follow one another from a step on, itself included."""
+        return self._hops.get(node, 1)
+
+    def continues(self, node: str) -> bool:
+        """Whether a dialogue goes on from the reply of a step."""
+        return node in self._continued
+
+
+def _hops(physical: PhysicalPlan) -> dict[str, int]:
+    """By step the most steps that follow one another from it on, itself included."""
+    readers: dict[str, list[str]] = {}
+    for step in physical.steps:
+        for needed in step.needs:
+            readers.setdefault(needed, []).append(step.node)
+    found: dict[str, int] = {}
+    left = [step.node for step in physical.steps]
+    while left:
+        ready = [node for node in left if all(each in found for each in readers.get(node, ()))]
+        if not ready:
+            # Steps of a loop wait for one another.
+            ready = left
+        for node in ready:
+            found[node] = 1 + max((found.get(each, 0) for each in readers.get(node, ())), default=0)
+        left = [node for node in left if node not in found]
+    return found
+
+
+def _continued(physical: PhysicalPlan) -> frozenset[str]:
+    """The steps that are the beginning of a dialogue: whose replies stand in the messages of an assistant, and agents,
+    whose turns go on from one another.
+    """
+    found: set[str] = set()
+    for node in every_node(physical.plan.sink):
+        if isinstance(node, Agent):
+            found.add(node.id)
+        if isinstance(node, Generate):
+            said = [value for part in node.prompt if part.role in ("assistant", "history") for value in part.content]
+            said += [arg for value in said if isinstance(value, Render) for arg in value.args]
+            found.update(value.id for value in said if isinstance(value, Generate))
+    return frozenset(found)
