@@ -29,7 +29,7 @@ def server() -> Iterator[WebServer]:
         yield made
 
 
-HERE = ToolAccess(private=("127.0.0.1",), environment={"TOKEN": "s3cret-value", "KEY": "a/b c+d"KEY": "a/b c+d"e"})
+HERE = ToolAccess(private=("127.0.0.1",), environment={"TOKEN": "s3cret-value", "KEY": "a/b c+d&e"})
 
 
 def tool(target: str, *params: tuple[str, Type], returns: Type = JSON, **traits: Any) -> Tool:
