@@ -39,11 +39,17 @@ class MeasuredEngine(SimEngine):
         super().__init__(settings, cost, model=MODEL, name="sim:bench", answer=replies)
         self.made: list[Made] = []
         self._told: Capabilities | None = None
+        self._hinted = False
 
     async def open(self, *, concurrency: int) -> Capabilities:
         if self._told is None:
             self._told = await super().open(concurrency=concurrency)
         return self._told
+
+    def take_hints(self) -> None:
+        if not self._hinted:
+            self._hinted = True
+            super().take_hints()
 
     async def generate(self, request: Request) -> Reply:
         loop = asyncio.get_running_loop()
