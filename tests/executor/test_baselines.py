@@ -157,8 +157,40 @@ def test_one_that_is_too_large_goes_alone_and_ranks_are_filled_by_the_best_fit()
         two = ThunderAgentQueue(place(kv=1000, ranks=2))
         for row, tokens in ((0, 300), (1, 800), (2, 500)):
             two.put(a_call(row, "s", own(row, tokens)))
-        # The largest first, each where least is left over: 900 | 600 + 400.
-        assert {call.row: call.rank for call in taken(two)} == {1: 0, 2: 1, 0: 1}
+        # The largest first: 900 | 600 + 400.
+        first = taken(two)
+        assert {call.row: call.rank for call in first} == {1: 0, 2: 1, 0: 1}
+        even = ThunderAgentQueue(place(kv=1000, ranks=2))
+        for row in range(4):
+            even.put(a_call(row, "s", own(row, 100)))
+        assert [call.rank for call in taken(even)] == [0, 1, 0, 1]
+
+
+def test_programs_that_come_back_fill_the_fuller_rank() -> None:
+    async def work() -> None:
+        queue = ThunderAgentQueue(place(kv=1000, ranks=2))
+        for row, tokens in ((0, 500), (1, 400), (2, 300)):
+            queue.put(a_call(row, "s", own(row, tokens)))
+        calls = {call.row: call for call in taken(queue)}
+        assert {row: call.rank for row, call in calls.items()} == {0: 0, 1: 1, 2: 1}
+        # It is paused by hand, and comes back: 400 are left beside the first, 500 beside the second.
+        end(queue, calls[2], prompt=200, reply=0)
+        queue.pause(queue.programs[2])
+        queue.put(a_call(2, "s", own(2, 200)))
+        await asyncio.sleep(5.1)
+        assert [call.rank for call in taken(queue)] == [0]
+
+    timed(work)
+
+
+def test_one_that_is_alone_is_never_paused() -> None:
+    async def work() -> None:
+        queue = ThunderAgentQueue(place(kv=100))
+        queue.put(a_call(0, "s", own(0, 90)))
+        (call,) = taken(queue)
+        end(queue, call, prompt=90)
+        await asyncio.sleep(5.1)
+        assert queue.programs[0].active
 
     timed(work)
 

@@ -4,7 +4,8 @@ Every 5 seconds, for each rank: where what active programs hold, what they share
 is more than the cache, programs that wait for a tool are paused, the smallest first; where that is not enough, programs
 that have a call are marked, the smallest first, and paused when it ends. Then programs go on where there is room: those
 that come back from a pause with a call before new ones, these before paused ones that wait for a tool, small ones
-first; of those that fit together the largest is placed first, on the rank where least room is left over.
+first; of those that fit together the largest is placed first, on the rank where least room is left over. A new program
+goes where most is: its authors want memory balanced over ranks, and a batch that fits into one would stay on it.
 """
 
 from __future__ import annotations
@@ -151,7 +152,9 @@ class ThunderAgentQueue(ProgramQueue):
             need = [self._tokens(program) - self._found(program, cache) for cache in self._prompts]
             fitting = [rank for rank in range(self._ranks) if left[rank] >= need[rank]]
             if fitting:
-                rank = min(fitting, key=lambda each: (left[each] - need[each], each))
+                # Packing new ones as tightly as those that come back would leave other ranks idle.
+                tight = 1 if program.begun else -1
+                rank = min(fitting, key=lambda each: (tight * (left[each] - need[each]), each))
                 left[rank] -= need[rank]
                 self._resume(program, rank)
         if not any(each.active for each in self.programs.values()):
