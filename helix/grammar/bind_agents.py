@@ -48,7 +48,8 @@ def bind_agent(context: Context, scope: Scope, agent: AgentSyntax, label: str) -
     declared = model_options(context, agent)
     values = option_values(context, scope, declared, MODEL_OPTIONS, MODEL_OPTIONS)
     values |= option_values(context, scope, _own_options(context, agent), _OPTIONS, _OPTIONS)
-    limits = option_values(context, scope, tuple(_worded(scope, each) for each in agent.limits), LIMITS, (*LIMITS, "tools"))
+    worded = tuple(_worded(scope, each) for each in agent.limits)
+    limits = option_values(context, scope, worded, LIMITS, LIMITS)
     tools = _tools(context, agent, label)
     returns = agent.returns or TEXT
     prompt = tuple(prompt_part(context, scope, part) for part in agent.parts)
