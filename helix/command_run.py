@@ -226,6 +226,7 @@ class _Speaker:
             self.say(f"note: {note}")
         self._counted(report, "truncated_prompts", "prompt", "cut to fit the model")
         self._counted(report, "cut_replies", "text", "ended at max_tokens")
+        self._counted(report, "at_limit", "agent", "came to a limit before it had an answer")
         if report.stopped is not None:
             self.say(f"stopped early: {report.stopped}", always=report.fatal)
         parts = [count(report.output_rows, "row")]
