@@ -63,11 +63,11 @@ def test_the_baseline_predicts_tools_as_published(sessions, name, order):
 
 @pytest.mark.shared
 @pytest.mark.slow
-@pytest.mark.parametrize("share", [1.0, 0.1])
-def test_lower_bounds_are_lower(sessions, share):
+@pytest.mark.parametrize(("name", "share"), [("bfcl", 1.0), ("tau", 0.1)])
+def test_lower_bounds_are_lower(sessions, name, share):
     """Of each 50 and more predictions of about one lower bound, at least so many are right, within sampling error."""
-    labels = SETS["tau"].labels
-    rows = replay(sessions["tau"], labels, mined(MinerSettings(half_life=None)), share)
+    labels = SETS[name].labels
+    rows = replay(sessions[name], labels, mined(MinerSettings(half_life=None)), share)
     bins = calibration(rows, labels)
     assert sum(each.count for each in bins) > 500
     for each in bins:
