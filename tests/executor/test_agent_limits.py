@@ -50,6 +50,16 @@ def test_a_limit_may_fail_the_row_instead(shop: Path) -> None:
     assert nothing.errors == [None]
 
 
+def test_a_row_without_an_answer_is_a_failed_row_after_a_sort_too(shop: Path) -> None:
+    text = workflow("max_turns 2 at_limit fail").replace("output", "sort by answer\noutput")
+    rules = [{"row": 1, "answer": "b"}, {"row": 2, "answer": "a"}, {"calls": calls(("orders", {"customer": "ann"}))}]
+    rows = [{"ticket": ticket} for ticket in ("x", "y", "z")]
+    ran = go(text, rules, shop, rows=rows, max_failed=1)
+    assert [(row["_row"], row["answer"]) for row in ran.rows] == [(2, "a"), (1, "b"), (0, None)]
+    assert ran.errors == [None, None, ("limit", "answer")]
+    assert (ran.report.failed_rows, ran.report.steps["answer"].failed, ran.report.stopped) == (1, 1, None)
+
+
 def test_tokens_bound_an_agent(shop: Path) -> None:
     rules = [{"call": [1, 2, 3, 4], "calls": calls(("orders", {"customer": "ann"}))}, {"answer": "x"}]
     free = go(workflow("max_turns 9"), rules, shop)

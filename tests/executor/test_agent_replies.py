@@ -59,7 +59,7 @@ def subject(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @pytest.mark.parametrize("native", [False, True], ids=["schema", "native"])
 @given(said=st.lists(REPLY, min_size=1, max_size=TURNS))
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_replies_come_to_an_end(subject: Any, native: bool, said: list[Reply]) -> None:
     asked: dict[int, list[Request]] = defaultdict(list)
 
