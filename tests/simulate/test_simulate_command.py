@@ -223,7 +223,7 @@ def test_a_page_is_whole_and_can_be_read_without_its_plots(simulate: Any, folder
         assert said in text
 
 
-def test_equal_options_make_equal_logs_in_every_process(folder: Path) -> None:
+def test_equal_options_make_equal_logs_in_every_process(simulate: Any, folder: Path) -> None:
     arguments = (
         "simulate",
         "letters.helix",
@@ -238,11 +238,12 @@ def test_equal_options_make_equal_logs_in_every_process(folder: Path) -> None:
     )
     made = []
     for seed in ("1", "2"):
-        ran = command(*arguments, "--what-if-gpus", "h100", cwd=folder, env={"PYTHONHASHSEED": seed})
+        more = ("--what-if-gpus", "h100", "--what-if-ranks", "1")
+        ran = command(*arguments, *more, cwd=folder, env={"PYTHONHASHSEED": seed})
         assert ran.returncode == 0, ran.stderr
         made.append(json.dumps(here(json.loads(ran.stdout))))
     assert made[0] == made[1]
-    other = command(*arguments, "--seed", "3", *QUICK, cwd=folder)
+    other = simulate("--format", "json", "--ranks", "2", "--seed", "3", *QUICK)
     first = json.loads(made[0])["optimized"]["log"]["sha256"]
     assert json.loads(other.stdout)["optimized"]["log"]["sha256"] != first
 
@@ -324,21 +325,25 @@ def test_settings_of_the_server(simulate: Any) -> None:
 
 
 def test_a_small_cache_shows(simulate: Any) -> None:
-    data = json.loads(simulate(*QUICK, "--format", "json", "--kv-tokens", "560").stdout)["optimized"]
+    data = json.loads(simulate(*QUICK, "--format", "json", "--kv-tokens", "800", "--policy", "lpm").stdout)[
+        "optimized"
+    ]
     assert data["tokens"]["evicted"] > 0
     assert data["peak_locked"] >= 0.8
     assert [phase["by"] for phase in data["phases"]] == ["kv"] * 3
     assert data["bounds"]["kv_area"] > 0
 
 
-def test_rows_from_standard_input(folder: Path) -> None:
-    arguments = ("simulate", "letters.helix", "-m", "llama-3.1-8b", "--format", "json", "--what-if-ranks", "1,2")
-    piped = command(*arguments, "-i", "-", cwd=folder, input=jsonl(ROWS))
-    read = command(*arguments, "-i", "rows.jsonl", cwd=folder)
+def test_rows_from_standard_input(simulate: Any, folder: Path) -> None:
+    more = ("--format", "json", "--what-if-ranks", "2", "--what-if-gpus", "h100", "--no-plain")
+    arguments = ("simulate", "letters.helix", "-m", "llama-3.1-8b", "-i", "-", *more)
+    piped = command(*arguments, cwd=folder, input=jsonl(ROWS))
+    read = simulate(*more)
     assert piped.returncode == 0, piped.stderr
     first, second = json.loads(piped.stdout), json.loads(read.stdout)
     assert first["table"] == "standard input"
     assert first["optimized"]["log"] == second["optimized"]["log"]
+    # Every trial has read the rows.
     assert [case["simulated"]["log"] for case in first["what_if"]] == [
         case["simulated"]["log"] for case in second["what_if"]
     ]
