@@ -206,6 +206,7 @@ def fmt(files: tuple[str, ...], only_check: bool, to_stdout: bool) -> int:
 @click.option("--patterns", metavar="FILE.json", help="Show which calls of agents these patterns would make ahead.")
 @click.option("--width", type=click.IntRange(40), help="Columns to fit into (default: those of the terminal).")
 @_store
+@access_options
 @click.option("--quiet", "-q", is_flag=True, help="Show no progress of --analyze.")
 def explain(file: str, constants: tuple[str, ...], store: Path | None, **options: Any) -> int:
     """Show what a workflow will do: its plan, what the optimizer makes of it, and what it costs.

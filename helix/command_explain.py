@@ -40,6 +40,8 @@ def explain_command(
     model: str | None,
     analyze: bool,
     quiet: bool,
+    allow_host: tuple[str, ...] = (),
+    trust_server: tuple[str, ...] = (),
     **options: Any,
 ) -> int:
     """Explains a workflow on standard output and gives the exit code. Raises HelixError for what is wrong."""
@@ -63,6 +65,8 @@ def explain_command(
             analyze=analyze,
             quiet=quiet,
             progress=None if quiet else _Told().update,
+            allow_hosts=allow_host or None,
+            trust_servers=trust_server,
             **options,
         )
     except OptionError as error:
