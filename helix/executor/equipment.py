@@ -144,6 +144,7 @@ class Equipment:
             slots=self.dispatcher.slots,
             timeout=lambda tool: tool.timeout or self._settings.call_timeout,
             folder=None if self._known is None else self._known.settings.folder,
+            callables=self._callables,
         )
 
     async def end_speculation(self) -> None:
@@ -370,7 +371,9 @@ class Equipment:
         many = getattr(self.tool_calls.opened(tool), "many", None)
         caller = ToolCaller(run, self._limits, report, timeout)
         if many is not None and tool.batch is not None and self._settings.merge:
-            caller = BatchCaller(run, many, self._limits, report, timeout, size=tool.batch)
+            # The query for several calls is no guess's to answer: it has the time of one call.
+            limit = tool.timeout or self._settings.call_timeout
+            caller = BatchCaller(run, many, self._limits, report, limit, size=tool.batch)
         return InvokeStep(
             index,
             place,

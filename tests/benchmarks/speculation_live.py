@@ -55,7 +55,7 @@ tool search_direct_flight(origin: text, destination: text, date: text) -> json
 tool search_onestop_flight(origin: text, destination: text, date: text) -> json
   from python "airline:search_onestop_flight" READ, reads flights
 tool list_all_airports() -> json from python "airline:list_all_airports" READ, reads airports
-tool calculate(expression: text) -> json from python "airline:calculate" effects pure, cost COST
+tool calculate(expression: text) -> json from python "airline:calculate" effects pure, version 1, cost COST
 tool think(thought: text) -> json from python "airline:think" effects pure, cost 1ms
 tool update_reservation_flights(args: json) -> json from python "airline:write" WRITE
 tool update_reservation_baggages(args: json) -> json from python "airline:write" WRITE
@@ -299,7 +299,7 @@ def workflow(folder: Path, tool_seconds: float) -> hx.Workflow:
     """The workflow of the airline."""
     cost = f"{round(tool_seconds * 1000)}ms"
     text = (
-        WORKFLOW.replace("READ,", f"effects read, freshness until_write, cost {cost},")
+        WORKFLOW.replace("READ,", f"effects read, freshness until_write, version 1, cost {cost},")
         .replace("WRITE", f'effects write, writes "reservations, users", cost {cost}')
         .replace("COST", cost)
     )

@@ -125,6 +125,31 @@ def test_branches_are_guessed_at() -> None:
     assert len(guessed.asked) > len(plain.asked)
 
 
+def test_a_tool_with_another_source_begins_in_the_shadow(tmp_path: Path) -> None:
+    def made(sign: str) -> Any:
+        @hx.tool(effects="read", cost="1s")
+        async def orders(customer: str) -> str:
+            await asyncio.sleep(1.0)
+            return customer + sign
+
+        main = hx.model("m")
+
+        @hx.workflow
+        def support(ticket: str, customer: str):
+            category = main(user=ticket, returns=Literal["billing", "other"])
+            return hx.output(category=category, history=orders(customer).when(category == "billing"))
+
+        return support
+
+    options = {**WIDE, "speculate": "on", "speculation": TRUSTED, "store": tmp_path, "fresh": True}
+    first, _ = virtually(made("!"), Shop.rows, Thinker(sort), **options)
+    assert first.report.speculation["stages"] == {"orders": "serve"}
+    again, _ = virtually(made("!"), Shop.rows[:8], Thinker(sort), **options)
+    assert again.report.speculation["stages"] == {"orders": "serve"}
+    other, _ = virtually(made("?"), Shop.rows[:2], Thinker(sort), **options)
+    assert other.report.speculation["stages"] == {"orders": "shadow"}
+
+
 @pytest.mark.parametrize("effects", ["write", "destructive", "unknown", "idempotent_write"])
 def test_what_acts_in_a_branch_is_left_alone(effects: str) -> None:
     shop = Shop(effects)
@@ -180,14 +205,14 @@ class Desk:
         self.count = 0
         desk = self
 
-        @hx.tool(effects="read", reads="notes", freshness="until_write", cost="1s")
+        @hx.tool(effects="read", reads="notes", freshness="until_write", cost="1s", version="1")
         async def look(who: str) -> dict[str, Any]:
             desk.log.append(("look", who))
             seen = desk.count
             await asyncio.sleep(1.0)
             return {"who": who, "notes": seen}
 
-        @hx.tool(effects="write", writes="notes", cost="1s")
+        @hx.tool(effects="write", writes="notes", cost="1s", version="1")
         async def note(who: str) -> bool:
             desk.log.append(("note", who))
             await asyncio.sleep(1.0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -34,17 +34,18 @@ def file_of(folder: Path, tenant: str | None) -> Path:
     return folder / f"speculation-{hashlib.sha256(tenant.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}.json"
 
 
-def version_of(tool: Tool) -> str:
-    """What a tool's stage holds for: another schema, target, statement or version begins anew."""
-    parts = [tool.origin, tool.target, tool.query, tool.version, tool.effects, parameters_schema(tool)]
+def version_of(tool: Tool, source: str | None = None) -> str:
+    """What a tool's stage holds for: another schema, target, statement, version or source begins anew."""
+    parts = [tool.origin, tool.target, tool.query, tool.version, source, tool.effects, parameters_schema(tool)]
     return hashlib.sha256(canonical_bytes(parts)).hexdigest()[:32]
 
 
 class SpeculationState:
-    """The state of one tenant. `path` None: it lives as long as the run."""
+    """The state of one tenant. `path` None: it lives as long as the run. `source` stands for the code of a tool."""
 
-    def __init__(self, path: Path | None = None) -> None:
+    def __init__(self, path: Path | None = None, source: Callable[[Tool], str | None] = lambda tool: None) -> None:
         self._path = path
+        self._source = source
         self._found: Mapping[str, Any] = {}
         self.note: str | None = None
         self.stages: dict[str, ToolStage] = {}
@@ -78,7 +79,7 @@ class SpeculationState:
         """The stage of a tool."""
         name = tool.name
         if name not in self.stages:
-            self.stages[name] = stage_of(self._part("tools", name), version_of(tool))
+            self.stages[name] = stage_of(self._part("tools", name), version_of(tool, self._source(tool)))
         return self.stages[name]
 
     def tool_times(self, tool: Tool) -> Times:

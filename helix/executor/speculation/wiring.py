@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -35,7 +36,8 @@ _SHORTEST_SECRET = 4
 
 class Speculation:
     """What a run speculates with. `folder` is where it keeps what it learns (None: nowhere), `slots` gives the places
-    of a lane, `timeout` the time limit of a tool's calls.
+    of a lane, `timeout` the time limit of a tool's calls. `callables` are the functions of python tools: one whose
+    source has changed has to show again that its guesses match.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class Speculation:
         slots: Callable[[str], int],
         timeout: Callable[[Tool], float | None],
         folder: Path | None,
+        callables: Mapping[str, Callable[..., Any]] | None = None,
     ) -> None:
         tools = opener.tools
         self._opener = opener
@@ -56,7 +59,10 @@ class Speculation:
         self._known: dict[Tool, Tool] = {}
         self._plain: dict[Tool, Tool] = {}
         own = settings.speculation or SpeculationSettings()
-        state = SpeculationState(None if folder is None else file_of(folder, settings.tenant))
+        functions = callables or {}
+        state = SpeculationState(
+            None if folder is None else file_of(folder, settings.tenant), lambda tool: _source(tool, functions)
+        )
         hidden = _secrets(tools)
         mode = mode_of(settings.speculate)
         predictor = patterns_of(settings.patterns, settings.tenant, tools)
@@ -129,6 +135,17 @@ def patterns_of(
 
     schemas = {own_name(tool.name): schema_hash(parameters_schema(tool)) for tool in tools}
     return Miner.load(patterns, tenant=tenant, schemas=schemas)
+
+
+def _source(tool: Tool, functions: Mapping[str, Callable[..., Any]]) -> str | None:
+    """What stands for the source of a python tool without a declared version; None for all others."""
+    function = functions.get(tool.name)
+    if tool.version is not None or tool.origin != "python" or function is None:
+        return None
+    from helix.executor.store.sources import function_version
+
+    # What cannot be told is another one in each run: then a tool has to show anew what it is.
+    return function_version(function) or secrets.token_hex(8)
 
 
 def _history() -> Any:
