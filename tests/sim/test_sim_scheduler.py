@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import Any
 
 import pytest
-from simulating import Recorder, ask, ended, simulate, tokens
+from simulating import PLAIN, Recorder, ask, ended, simulate, tokens
 
 from helix.errors import EngineError, OptionError
 from helix.executor.engines.base import Message, Reply
-from helix.executor.engines.sim import SimSettings, run_virtual
+from helix.executor.engines.sim import SimEngine, SimSettings, run_virtual
+from helix.executor.engines.sim.call import SimCall
 from helix.executor.engines.sim.settings import ROUTERS
 
 
@@ -261,3 +263,28 @@ def test_prompts_longer_than_the_cache_are_refused() -> None:
 def test_settings_that_do_not_fit_are_refused(given: dict[str, Any], message: str) -> None:
     with pytest.raises(OptionError, match=message):
         SimSettings(**{"kv_tokens": 10_000, **given})
+
+
+@pytest.mark.parametrize(
+    "given", [{}, {"host": 1000}, {"ranks": 2, "decode_ranks": 1, "pd_reserve": 8}, {"dialect": "vllm"}]
+)
+def test_nothing_is_kept_of_requests_that_have_ended(given: dict[str, Any]) -> None:
+    engine = SimEngine(SimSettings(kv_tokens=600, reply_tokens=8, **given), PLAIN)
+
+    async def client(number: int) -> None:
+        for turn in range(40):
+            await engine.generate(ask(f"{turn % 5:04}" * 30 + f"{number:04}{turn:04}", 8))
+
+    async def work() -> int:
+        await engine.open(concurrency=1)
+        await asyncio.gather(*map(client, range(10)))
+        await asyncio.sleep(60)
+        gc.collect()
+        return sum(isinstance(each, SimCall) for each in gc.get_objects())
+
+    assert run_virtual(work()) <= 2
+    assert engine.figures.ended == 400
+    assert len(engine._pending) == 0
+    for worker in engine.workers:
+        # Entries of leaves that count for nothing any more are let be up to a number.
+        assert len(worker.pool.tree._heap) < 2000
