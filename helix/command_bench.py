@@ -10,8 +10,10 @@ from pathlib import Path
 import click
 
 from helix.bench.cells import ORDERS, REGIMES, Cell, Outcome
+from helix.bench.compare import compare
 from helix.bench.layout import Block
 from helix.bench.methods import method_of
+from helix.bench.plots import write_plot
 from helix.bench.results import Results
 from helix.bench.runner import make_runs
 from helix.bench.tables import TABLES, Wish, blocks_of, known_workloads, quick
@@ -72,6 +74,10 @@ def bench_command(
         click.echo(json.dumps(results.as_json(cells), indent=1))
     else:
         click.echo("\n".join(_shown(block, markdown) for block in blocks_of(found, results, cells, wish)), nl=False)
+    if plots is not None and cells:
+        file = write_plot(plots, found.name, found.title, compare(results, cells))
+        if not quiet:
+            say(f"wrote {file}")
     runs = [results.runs[cell] for cell in cells]
     return FAILED if any(run.failed or not run.match for run in runs) else WELL
 

@@ -85,7 +85,7 @@ _ALL = (
         name="cap", policy="fcfs", tried=(16, 32, 64, 128, 256), source="so many calls at once, ordered by the engine"
     ),
     Method(
-        name="row-cap", policy="cap", tried=(8, 16, 24, 32, 48, 64, 96), source="so many rows at once (a static cap)"
+        name="row-cap", policy="cap", tried=(16, 20, 24, 32, 48, 80, 96), source="so many rows at once, a static cap"
     ),
     Method(
         name="kvflow",

@@ -19,6 +19,9 @@ def test_a_table_of_runs_that_is_kept(tmp_path: Path) -> None:
     assert again.stdout == first.stdout
     assert again.stderr == ""
     shown = command(*arguments, "--order", "grouped", "-o", "runs.json", "--json", cwd=tmp_path)
+    drawn = command(*arguments, "--order", "grouped", "-o", "runs.json", "--plots", "plots", cwd=tmp_path)
+    assert "wrote plots/runs.svg" in drawn.stderr
+    assert (tmp_path / "plots" / "runs.svg").read_text("utf-8").startswith("<svg")
     found = json.loads(shown.stdout)
     assert [each["cell"]["method"] for each in found["runs"]] == ["helix", "lspf"]
     assert all(each["outcome"]["match"] for each in found["runs"])
