@@ -51,11 +51,6 @@ def padded(text: str) -> str:
     return raw + _PAD * (-len(raw) % WIDTH)
 
 
-def tokens_of(text: str) -> int:
-    """The tokens of a text that is none of a prompt yet."""
-    return -(-len(_bytes(text)) // WIDTH)
-
-
 def _header(role: str) -> str:
     return padded(f"\x1e{role}\x1f")
 
