@@ -18,7 +18,9 @@ from helix.executor.engines.openai import OpenAIEngine
 
 def test_one_model_is_taken_and_contexts_are_read() -> None:
     with FakeServer(lambda call: models({"id": "m", "max_model_len": 4096, "owned_by": "sglang"})) as server:
-        assert opened(server) == Capabilities(max_context=4096, schema_decoding=True, models=("m",), model="m")
+        assert opened(server) == Capabilities(
+            max_context=4096, schema_decoding=True, models=("m",), model="m", tool_calls=None
+        )
 
 
 def test_the_context_of_the_model_that_was_named() -> None:
@@ -43,7 +45,7 @@ def test_several_models_or_none_need_a_name() -> None:
 @pytest.mark.parametrize("status", [403, 404, 405])
 def test_a_server_without_a_list_of_models_is_fine_where_one_is_named(status: int) -> None:
     with FakeServer(lambda call: Answer(status=status)) as server:
-        assert opened(server, model="mine") == Capabilities(schema_decoding=True, model="mine")
+        assert opened(server, model="mine") == Capabilities(schema_decoding=True, model="mine", tool_calls=None)
 
 
 def test_an_address_without_v1() -> None:
