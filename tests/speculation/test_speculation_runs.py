@@ -285,6 +285,21 @@ def test_an_agent_is_served_and_never_acted_for(tmp_path: Path) -> None:
     assert figures["calibration"]
 
 
+def test_what_was_launched_is_in_no_trace(tmp_path: Path) -> None:
+    events = []
+    for name, options in (("off", {"merge": False}), ("on", trusted(Desk(), tmp_path))):
+        desk = Desk()
+        if name == "on":
+            options["patterns"] = desk
+        file = tmp_path / f"{name}.jsonl"
+        virtually(desk.workflow, [{"ticket": "t"}], Thinker(Desk.decide), trace=file, **options)
+        lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+        events.append([{key: value for key, value in line.items() if key not in ("start", "end")} for line in lines])
+    assert events[0] == events[1]
+    log = (tmp_path / "speculation.log.jsonl").read_text(encoding="utf-8").splitlines()
+    assert sum(json.loads(line)["event"] == "launched" for line in log) > 0
+
+
 def test_the_shadow_of_an_agent(tmp_path: Path) -> None:
     plain = virtually(Desk().workflow, [{"ticket": "t"}], Thinker(Desk.decide), merge=False)[1]
     desk = Desk()
