@@ -125,6 +125,12 @@ def test_without_a_file_there_are_no_servers(tmp_path: Path) -> None:
         asked(tmp_path, (ECHO, ["a", 1]))
 
 
+def test_without_the_package_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("helix.executor.tools.mcp.find_spec", lambda name: None)
+    with pytest.raises(OptionError, match=r"need the package mcp: pip install 'helix-workflows\[mcp\]'"):
+        asked(folder_with(tmp_path), (ECHO, ["a", 1]))
+
+
 # --- hints ---
 
 

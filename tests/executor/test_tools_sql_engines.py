@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import json
 import sqlite3
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -241,6 +242,15 @@ def test_what_cannot_be_opened_is_found_before_any_call(
         asked(folder, tool(target, query=query), environment={"PW": "s3cret-value"})
     assert message in str(caught.value)
     assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("package", "extra"), [("duckdb", "duckdb"), ("sqlalchemy", "sql")])
+def test_without_the_package_it_says_what_to_install(
+    folder: Path, package: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(OptionError, match=rf"pip install 'helix-workflows\[{extra}\]'"):
+        asked(folder, tool(DUCK if package == "duckdb" else url(folder)))
 
 
 def test_in_a_run(folder: Path) -> None:
