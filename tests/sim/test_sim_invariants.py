@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from running import ROOT
@@ -154,7 +155,7 @@ def holds(calls: list[tuple[str, int, int, int | None]], given: dict[str, Any], 
     assert single.log.digest == engine.log.digest
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=70, deadline=None)
 @given(calls=CALLS, given=PLAIN, order=st.sampled_from(ORDERS), priority=st.booleans(), aborts=ABORTS)
 def test_it_holds(
     calls: list[tuple[str, int, int, int | None]],
@@ -167,7 +168,7 @@ def test_it_holds(
     holds(calls, {**given, "policy": order, "priority_scheduling": scheduled}, aborts)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(calls=CALLS, given=TIERED, order=st.sampled_from(["fcfs", "lpm"]), aborts=ABORTS)
 def test_it_holds_with_a_host_tier(
     calls: list[tuple[str, int, int, int | None]], given: dict[str, Any], order: str, aborts: list[float]
@@ -175,7 +176,7 @@ def test_it_holds_with_a_host_tier(
     holds(calls, {**given, "policy": order}, aborts)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(calls=CALLS, given=SPLIT, order=st.sampled_from(["fcfs", "lpm"]), aborts=ABORTS)
 def test_it_holds_with_ranks_that_prefill_and_ranks_that_decode(
     calls: list[tuple[str, int, int, int | None]], given: dict[str, Any], order: str, aborts: list[float]
@@ -183,9 +184,18 @@ def test_it_holds_with_ranks_that_prefill_and_ranks_that_decode(
     holds(calls, {**given, "policy": order}, aborts)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(calls=CALLS, given=VLLM, aborts=ABORTS)
 def test_it_holds_in_the_dialect_of_vllm(
+    calls: list[tuple[str, int, int, int | None]], given: dict[str, Any], aborts: list[float]
+) -> None:
+    holds(calls, given, aborts)
+
+
+@pytest.mark.slow
+@settings(max_examples=1500, deadline=None)
+@given(calls=CALLS, given=st.one_of(PLAIN, TIERED, SPLIT, VLLM), aborts=ABORTS)
+def test_it_holds_a_thousand_times(
     calls: list[tuple[str, int, int, int | None]], given: dict[str, Any], aborts: list[float]
 ) -> None:
     holds(calls, given, aborts)
