@@ -13,9 +13,12 @@ from helix.bench.layout import Block, figure, median, percent, spread
 from helix.bench.methods import METHODS, ROUTERS, compared, variants
 from helix.bench.results import Results
 from helix.bench.workloads import FAMILIES, WORKLOADS
+from helix.progress import count
 
 # The aims: how many times faster than a method, where the lower bound allows it.
 AIMS = {"kvflow": 1.5, "lspf": 1.3, "thunder-agent": 1.15, "helium:paper": 1.1}
+# What a first look is at.
+QUICK = ("w1-tatqa", "w2-tatqa", "w3-tatqa", "w4", "w5", "trading-4")
 # Helix may be so much slower than any other method.
 WORSE = 1.02
 
@@ -66,7 +69,7 @@ def cells_of(
         for name in wish.workloads or workloads:
             workload = WORKLOADS[name]
             for order in wish.orders or orders or _orders(regime):
-                for count in (workload.ranks,) if workload.ranks else wish.ranks or ranks:
+                for workers in (workload.ranks,) if workload.ranks else wish.ranks or ranks:
                     for seed in range(wish.seeds):
                         for method in wish.methods or methods:
                             made += [
@@ -78,7 +81,7 @@ def cells_of(
                                     method=each,
                                     seed=seed,
                                     gpu=wish.gpu,
-                                    ranks=count,
+                                    ranks=workers,
                                     data=wish.data,
                                 )
                                 for each in variants(method)
@@ -127,7 +130,7 @@ def title_of(place: Place, methods: dict[str, Compared]) -> str:
     return (
         f"{workload} ({WORKLOADS[workload].title}), {groups} groups = {run.rows} rows, {regime}, {order}, "
         f"{ranks} x {gpu} (sim, linear:{gpu}), KV {run.kv_tokens:,} tokens a rank{', real texts' if data else ''}; "
-        f"LB {median([each.bound for each in runs.values()])} s ({run.binder}); {len(runs)} seeds"
+        f"LB {median([each.bound for each in runs.values()])} s ({run.binder}); {count(len(runs), 'seed')}"
     )
 
 
@@ -272,7 +275,7 @@ def _table_2_blocks(found: Found, wish: Wish) -> list[Block]:
 def _workloads_note(found: Found) -> tuple[str, ...]:
     names = list(dict.fromkeys(f"{place[0]} ({place[1]} groups)" for place in found))
     seeds = max((len(each.runs) for methods in found.values() for each in methods.values()), default=0)
-    return (f"ours: simulated, {', '.join(names)}; {seeds} seeds",)
+    return (f"ours: simulated, {', '.join(names)}; {count(seeds, 'seed')}",)
 
 
 def _table_3_cells(wish: Wish) -> list[Cell]:
@@ -451,12 +454,14 @@ TABLES = {
 
 def quick(wish: Wish) -> Wish:
     """A first look: small batches, one seed, few methods."""
+    methods = (HELIX, "operator-wise", "ready-random", "lspf", "lpm", "kvflow", "helium:paper")
     return replace(
         wish,
+        workloads=wish.workloads or QUICK,
         seeds=1,
-        groups=wish.groups or 16,
-        methods=wish.methods
-        or (HELIX, "operator-wise", "ready-random", "lspf", "lpm", *_present(["kvflow", "helium:paper"])),
+        groups=wish.groups or 8,
+        orders=wish.orders or ("shuffled",),
+        methods=wish.methods or methods,
         regimes=wish.regimes or ("ample", "pressure"),
     )
 

@@ -51,4 +51,4 @@ def test_mistakes_are_told_before_any_run(tmp_path: Path, arguments: tuple[str, 
 def test_a_first_look(tmp_path: Path) -> None:
     ran = command("bench", "--quick", "--table", "stand", cwd=tmp_path)
     assert ran.returncode == 0, ran.stderr
-    assert "w5 16 ample grouped W2" in ran.stdout
+    assert "w5 8 ample shuffled W2" in ran.stdout

@@ -43,6 +43,8 @@ HALF = 0.5
 GAIN = 2.0
 # The share of a cache that is kept free at most for calls that follow on a beginning.
 FOLLOWERS = 0.1
+# As much of it at most, in lengths of the beginning: for a short one that is lost no room need be kept.
+LOSS = 16.0
 # The share of a cache that may be held for rows that wait while others go first.
 PARKED = 0.1
 
@@ -209,10 +211,12 @@ class CacheAwareQueue:
         capacity = rank.cache.capacity
         if not rank.fresh and rank.chains.bind(now, (row.left for row in self._rows.values() if row.rank is rank)):
             return True
+        if rank.fresh > HALF * self._at_once:
+            return False
         if capacity is None:
-            return rank.fresh <= HALF * self._at_once
-        most = min(HALF * self._at_once, capacity / max(1.0, self._outline.widest * self._per_token))
-        return rank.fresh <= most and rank.cache.parked <= PARKED * capacity
+            return True
+        # Rows that go on side by side want all their prompts at once.
+        return rank.cache.wanted <= capacity and rank.cache.parked <= PARKED * capacity
 
     def _try(self, rank: Rank, *, wide: bool) -> Call | Warmup | None:
         self._no_room = False
@@ -270,7 +274,10 @@ class CacheAwareQueue:
         """
         own = ticket.size - sum(len(each.text) for each in target.path())
         more = HALF * max(0, min(target.users - 1, self._at_once - rank.running)) * (own + ticket.reserve)
-        return more if rank.cache.capacity is None else min(more, FOLLOWERS * rank.cache.capacity)
+        if rank.cache.capacity is None:
+            return more
+        fresh = sum(len(each.text) for each in target.path() if not each.sure)
+        return min(more, FOLLOWERS * rank.cache.capacity, LOSS * fresh)
 
     def _owed(self, ticket: Ticket, rank: Rank) -> float:
         """What rows that have begun will want for their next calls, where another row is about to begin."""
