@@ -99,6 +99,8 @@ class PrefixCache:
         self.pinned = 0
         # What of it is pinned for later only.
         self.parked = 0
+        # The prompts of all calls that are not done, each shared beginning once.
+        self.wanted = 0
         self._root = Node("", None)
         self._clock = 0
         self._serial = 0
@@ -131,6 +133,8 @@ class PrefixCache:
             elif not text.startswith(child.text, at):
                 child = self._split(child, _common(child.text, text, at))
             child.users += 1
+            if child.users == 1:
+                self.wanted += len(child.text)
             at += len(child.text)
             node = child
         return node
@@ -139,6 +143,8 @@ class PrefixCache:
         """One user less, from this node up; what nobody needs and the cache does not hold goes."""
         for each in reversed(node.path()):
             each.users -= 1
+            if each.users == 0:
+                self.wanted -= len(each.text)
             self._tidy(each)
 
     def pin(self, node: Node, *, park: bool = False) -> None:
