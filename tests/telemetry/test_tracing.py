@@ -247,3 +247,15 @@ def test_a_collector_that_is_away_does_not_hold_the_run(folder: Path) -> None:
     assert ran.returncode == 0, ran.stderr
     assert '"_error": null' in ran.stdout
     assert time.monotonic() - began < 30
+
+
+def test_times_on_a_simulated_engine_are_simulated_ones(folder: Path) -> None:
+    began = time.monotonic()
+    spans = traced(folder, [{"x": "one"}], engine="sim:h100/llama-3.1-8b?reply_tokens=9000")
+    run = run_of(spans)
+    steps = {step.name: step for step in below(spans, run)}
+    # Nine tokens at some 7 ms each, twice; the tool takes no time to speak of.
+    assert 0.05e9 < (steps["step a"].end_time or 0) - (steps["step a"].start_time or 0) < 1e9
+    assert (steps["step loud"].end_time or 0) - (steps["step loud"].start_time or 0) < 1e6
+    assert (run.end_time or 0) - (run.start_time or 0) > 0.1e9
+    assert time.monotonic() - began < 60
