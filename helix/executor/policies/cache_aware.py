@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 # Tokens saved that are worth a warm-up, where the engine does not tell what a pass costs it.
 WORTH = 64.0
+# The share of a cache up to which beginnings are computed side by side; beyond it one at a time, in their order.
+EARLY = 0.5
 # A shorter beginning is computed by each call that has it: many share a word or two by chance.
 SHORTEST = 8.0
 # Tokens of prefill that moving a call to another rank has to save (scheduling, step 13).
@@ -291,7 +293,9 @@ class CacheAwareQueue:
         others = [each for each in self._warming.values() if each.rank is rank]
         opening = sum(each.node.users for each in others)
         promised = sum(each.more for each in others)
-        return opening > 0 and (rank.running + opening >= rank.slots or not rank.fits(ticket, more + promised))
+        return opening > 0 and (
+            rank.running + opening >= rank.slots or not rank.fits(ticket, more + promised, share=EARLY)
+        )
 
     def _make_room(self, ticket: Ticket, rank: Rank, more: float) -> bool:
         """Lets go of what is held for rows that wait for a tool, the newest first, where another call beside those that

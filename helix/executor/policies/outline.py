@@ -1,4 +1,4 @@
-"""What a plan says of its steps that a queue wants to know: what follows on each, and how much room a call takes."""
+"""What a plan says of its steps that a queue wants to know: what follows on each."""
 
 from __future__ import annotations
 
@@ -10,15 +10,12 @@ class Outline:
     """Of a plan once it was read; before, of none. Steps are known by the ids of their nodes."""
 
     def __init__(self) -> None:
-        # The most tokens that a call takes below what all rows share.
-        self.widest = 1.0
         self._levels: dict[str, float] = {}
         self._hops: dict[str, int] = {}
         self._continued: frozenset[str] = frozenset()
 
     def read(self, physical: PhysicalPlan) -> None:
         """Takes a plan."""
-        self.widest = max(1.0, physical.call_tokens)
         self._levels = {step.node: round(step.rank_up, 6) for step in physical.steps}
         self._hops = _hops(physical)
         self._continued = _continued(physical)
@@ -56,15 +53,35 @@ def _hops(physical: PhysicalPlan) -> dict[str, int]:
 
 
 def _continued(physical: PhysicalPlan) -> frozenset[str]:
-    """The steps that are the beginning of a dialogue: whose replies stand in the messages of an assistant, and agents,
-    whose turns go on from one another.
+    """The steps from which a dialogue goes on with the row's next call: whose reply the next step has in the messages of
+    an assistant, and agents, whose turns go on from one another. Where other steps come between, their prompts want the
+    room meanwhile.
     """
     found: set[str] = set()
-    for node in every_node(physical.plan.sink):
+    calls = {node.id: node for node in every_node(physical.plan.sink) if isinstance(node, Generate)}
+    needs = {step.node: step.needs for step in physical.steps}
+    for node in calls.values():
         if isinstance(node, Agent):
             found.add(node.id)
-        if isinstance(node, Generate):
-            said = [value for part in node.prompt if part.role in ("assistant", "history") for value in part.content]
-            said += [arg for value in said if isinstance(value, Render) for arg in value.args]
-            found.update(value.id for value in said if isinstance(value, Generate))
+        said = [value for part in node.prompt if part.role in ("assistant", "history") for value in part.content]
+        said += [arg for value in said if isinstance(value, Render) for arg in value.args]
+        before = _before(node.id, needs) & calls.keys()
+        found.update(
+            value.id
+            for value in said
+            if isinstance(value, Generate)
+            and not any(value.id in _before(each, needs) for each in before - {value.id, node.id})
+        )
     return frozenset(found)
+
+
+def _before(node: str, needs: dict[str, tuple[str, ...]]) -> set[str]:
+    """The steps that a step waits for, and all that those wait for."""
+    found: set[str] = set()
+    stack = list(needs.get(node, ()))
+    while stack:
+        each = stack.pop()
+        if each not in found:
+            found.add(each)
+            stack += needs.get(each, ())
+    return found
