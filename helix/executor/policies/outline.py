@@ -53,9 +53,9 @@ def _hops(physical: PhysicalPlan) -> dict[str, int]:
 
 
 def _continued(physical: PhysicalPlan) -> frozenset[str]:
-    """The steps from which a dialogue goes on with the row's next call: whose reply the next step has in the messages of
-    an assistant, and agents, whose turns go on from one another. Where other steps come between, their prompts want the
-    room meanwhile.
+    """The steps from which a dialogue goes on with the row's next call: whose reply the next step has in the messages
+    of an assistant, and agents, whose turns go on from one another. Where other steps come between, their prompts want
+    the room meanwhile.
     """
     found: set[str] = set()
     calls = {node.id: node for node in every_node(physical.plan.sink) if isinstance(node, Generate)}
