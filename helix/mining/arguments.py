@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,6 +23,11 @@ MOST_VALUES = 8
 _BEAM = 12
 # Longer values have no names in texts.
 _LONGEST_NAMED = 60
+# Values whose canonical text is shorter are equal by chance.
+_SHORT = 4
+# Constants that the user's words call for are tried, so many of those that are not among the best functions.
+_MOST_CALLED_FOR = 6
+_LEAST_CALLED_FOR = 0.25
 # Other texts are no argument to guess: they are written, not copied.
 _START = {
     "bias": 0.0,
@@ -83,6 +89,8 @@ class Arguments:
         self.shared: dict[str, Table] = {}
         # By argument and phrase of the user: how often it was there, and with which values.
         self.words: dict[tuple[str, str], dict[str, dict[str, float]]] = {}
+        # By tool, how many of its calls had two equal arguments, and how many there were.
+        self.doubles: dict[str, list[float]] = {}
         self.reach: dict[tuple[str, str], Tally] = {}
         self.logit = Logit(_START)
         self._ranked: dict[tuple[str, str], list[tuple[float, Function]]] = {}
@@ -95,6 +103,7 @@ class Arguments:
         # Each entry: the negated fit, then the texts of the values, which order what fits as well.
         beam: list[tuple[float, tuple[str, ...], tuple[Choice, ...]]] = [(0.0, (), ())]
         names = sorted(self.names[tool])
+        apart = self._apart(tool, unit)
         for name in names:
             choices, _ = self.choices(tool, name, sources, unit)
             if not choices:
@@ -104,7 +113,10 @@ class Arguments:
                 (cost - fit, (*texts, choice.text), (*before, choice))
                 for cost, texts, before in beam
                 for fit, choice in tried
+                if not (apart and choice.text in texts and len(choice.text) > _SHORT)
             ]
+            if not grown:
+                return []
             beam = heapq.nsmallest(_BEAM, grown, key=_order)
         return [
             ArgumentSet(
@@ -115,6 +127,11 @@ class Arguments:
             )
             for cost, _, held in beam[:most]
         ]
+
+    def _apart(self, tool: str, unit: float) -> bool:
+        """Whether the arguments of a tool are surely never equal: a flight goes to another place."""
+        calls, doubles = self.doubles.get(tool, (0.0, 0.0))
+        return self.settings.joint and calls >= 5.0 * unit and doubles <= 0.02 * calls
 
     def choices(self, tool: str, name: str, sources: Sources, unit: float = 1.0) -> tuple[list[Choice], float]:
         """The values that an argument may have, the likeliest first, and the probability that it has another one."""
@@ -147,6 +164,10 @@ class Arguments:
         """Counts which functions give the arguments of a call."""
         names = self.names.setdefault(tool, {})
         last = sources.history.context(1)[0]
+        texts = [text for value in args.values() if len(text := canonical_text(value)) > _SHORT]
+        held = self.doubles.setdefault(tool, [0.0, 0.0])
+        held[0] += unit
+        held[1] += unit if len(set(texts)) < len(texts) else 0.0
         for name in args:
             names[name] = names.get(name, 0) + 1
         for name in sorted(names):
@@ -221,7 +242,7 @@ class Arguments:
             strangers[text] = max(strangers.get(text, 0.0), rate)
             if text not in by_text:
                 by_text[text] = Choice(value, text, function, {})
-        self._add_words(tool, name, by_text, sources, unit)
+        self._add_words(tool, name, by_text, rates, sources, unit)
         used = sources.history.used(tool, name)
         for text, choice in by_text.items():
             choice.features |= self._features(tool, name, choice, rates.get(text, ()), strangers.get(text), sources)
@@ -230,15 +251,21 @@ class Arguments:
                 choice.features[f"used {tool}.{name}"] = 1.0
         return list(by_text.values())
 
-    def _add_words(self, tool: str, name: str, held: dict[str, Choice], sources: Sources, unit: float) -> None:
-        """Notes for each constant how much likelier the user's words make it."""
+    def _add_words(
+        self,
+        tool: str,
+        name: str,
+        held: dict[str, Choice],
+        rates: dict[str, list[float]],
+        sources: Sources,
+        unit: float,
+    ) -> None:
+        """Notes for each constant how much likelier the user's words make it, and adds those that they call for."""
         words = self.words.get((tool, name))
         if not words or not sources.history.texts:
             return
         own = self.own[tool, name]
-        usual = {text: tally.rate(unit) for text in held if (tally := own.get(("const", text))) is not None}
-        if not usual:
-            return
+        best: dict[str, tuple[float, float]] = {}
         for phrase in sources.phrases:
             seen = words.get(phrase)
             if seen is None:
@@ -247,14 +274,24 @@ class Arguments:
             if total < 2.0 * unit:
                 continue
             for text, count in seen.items():
-                rate = usual.get(text)
-                if rate is None:
+                tally = own.get(("const", text))
+                if tally is None or tally.seen < self.settings.least_seen:
                     continue
+                rate = tally.rate(unit)
                 here = (count + unit * rate) / (total + unit)
                 lift = min(5.0, math.log(here / (rate + 0.01) + 0.01))
+                if lift > best.get(text, (0.0, 0.0))[0]:
+                    best[text] = lift, here
+        called_for = [
+            (-here, text) for text, (_, here) in best.items() if text not in held and here >= _LEAST_CALLED_FOR
+        ]
+        for _, text in heapq.nsmallest(_MOST_CALLED_FOR, called_for):
+            held[text] = Choice(json.loads(text), text, ("const", text), {})
+            rates[text] = [own["const", text].rate(unit)]
+        for text, (lift, here) in best.items():
+            if text in held:
                 features = held[text].features
-                if lift > features.get("words", 0.0):
-                    features["words"], features["words.rate"] = lift, log_odds(here)
+                features["words"], features["words.rate"] = lift, log_odds(here)
 
     def _features(
         self,

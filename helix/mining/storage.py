@@ -167,6 +167,7 @@ def _text(miner: Miner, tenant: str | None) -> str:
         "refined": _tables(arguments.refined),
         "shared": _tables({(name,): table for name, table in arguments.shared.items()}),
         "words": [[list(key), words] for key, words in sorted(arguments.words.items())],
+        "doubles": arguments.doubles,
         "reach": [[*key, tally.tries, tally.hits] for key, tally in sorted(arguments.reach.items())],
         "values": _weights(arguments.logit),
         "calls": _weights(miner.calls),
@@ -224,6 +225,7 @@ def _miner(held: dict[str, Any], settings: MinerSettings | None) -> Miner:
     for key, words in _pairs(held.get("words"), "words"):
         tool, name = _named_argument(key)
         arguments.words[tool, name] = _by_name(words, "words", lambda each: _by_name(each, "words", _number))
+    arguments.doubles = _by_name(held.get("doubles"), "doubles", _tally_of_two)
     for entry in _list(held.get("reach"), "reach", lambda each: each):
         if not isinstance(entry, list) or len(entry) != 4:
             raise _Wrong("an entry of `reach` has four parts")
