@@ -15,12 +15,13 @@ from running import PATIENCE, ROOT, Folder, arguments, environment
 # Python runs this at its start. Each request is written down before it is answered and after, in one write of its own,
 # so that nothing is lost where the process is killed.
 _HOOK = """
-import json, os, signal, threading
+import itertools, json, os, signal, threading
 
 log = os.open(os.environ["CALL_LOG"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 kill_at = int(os.environ.get("KILL_AT", "0"))
 kill_after = float(os.environ.get("KILL_AFTER", "0"))
-events = 0
+# Tools act on threads, and writing lets others run: each event has a number of its own.
+numbers = itertools.count(1)
 
 
 def kill():
@@ -28,12 +29,11 @@ def kill():
 
 
 def event(kind, what):
-    global events
-    events += 1
+    number = next(numbers)
     os.write(log, (json.dumps([kind, *what]) + "\\n").encode())
-    if events == 1 and kill_after:
+    if number == 1 and kill_after:
         threading.Timer(kill_after, kill).start()
-    if events == kill_at:
+    if number == kill_at:
         kill()
 
 

@@ -86,7 +86,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Source:
 def points(count: int, seed: int) -> list[dict[str, str]]:
     """Events to kill at: a call, an answer, or a tool that acts."""
     drawn = random.Random(seed)
-    return [{"KILL_AT": str(drawn.randrange(5, 250))} for _ in range(count)]
+    return [{"KILL_AT": str(drawn.randrange(5, 220))} for _ in range(count)]
 
 
 @pytest.mark.parametrize(
