@@ -81,3 +81,8 @@ def warming_of(ticket: Ticket) -> Warming | None:
         if not node.sure:
             return node.warm if isinstance(node.warm, Warming) else None
     return None
+
+
+def fresh_of(node: Node) -> int:
+    """The characters of a beginning that are not there yet."""
+    return sum(len(each.text) for each in node.path() if not each.sure)

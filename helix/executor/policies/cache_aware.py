@@ -13,12 +13,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from helix.executor.engines.base import Reply, shown
-from helix.executor.policies.at_work import AtWork, Replies, Warming, ahead_of, follows, warming_of
+from helix.executor.policies.at_work import AtWork, Replies, Warming, ahead_of, follows, fresh_of, warming_of
 from helix.executor.policies.base import EnginePlace, Warmup
 from helix.executor.policies.ordered import plan_order
 from helix.executor.policies.outline import Outline
 from helix.executor.policies.prefix_cache import ROLE, TEXT, Node, messages_of, prompt_text
-from helix.executor.policies.rank import Rank, Ticket
+from helix.executor.policies.rank import USABLE, Rank, Ticket
 from helix.places import static_name
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 # Tokens saved that are worth a warm-up, where the engine does not tell what a pass costs it.
 WORTH = 64.0
-# The share of a cache up to which beginnings are computed side by side; beyond it one at a time, in their order.
-EARLY = 0.5
+# The share of a cache up to which beginnings larger than `LARGE` of it are computed side by side.
+EARLY, LARGE = 0.5, 0.02
 # A shorter beginning is computed by each call that has it: many share a word or two by chance.
 SHORTEST = 8.0
 # Tokens of prefill that moving a call to another rank has to save (scheduling, step 13).
@@ -213,10 +213,9 @@ class CacheAwareQueue:
         capacity = rank.cache.capacity
         if not rank.fresh and rank.chains.bind(now, (row.left for row in self._rows.values() if row.rank is rank)):
             return True
-        if rank.fresh > HALF * self._at_once:
-            return False
-        if capacity is None:
-            return True
+        near = rank.fresh <= HALF * self._at_once
+        if capacity is None or not near:
+            return near
         # Rows that go on side by side want all their prompts at once.
         return rank.cache.wanted <= capacity and rank.cache.parked <= PARKED * capacity
 
@@ -241,7 +240,7 @@ class CacheAwareQueue:
                 continue
             more = 0.0 if target is None else self._followers(ticket, target, rank)
             more += self._owed(ticket, rank)
-            if target is not None and self._busy(ticket, rank, more):
+            if target is not None and self._busy(ticket, target, rank, more):
                 return None
             if not rank.fits(ticket, more) and not self._make_room(ticket, rank, more):
                 self._no_room = True
@@ -278,23 +277,24 @@ class CacheAwareQueue:
         more = HALF * max(0, min(target.users - 1, self._at_once - rank.running)) * (own + ticket.reserve)
         if rank.cache.capacity is None:
             return more
-        fresh = sum(len(each.text) for each in target.path() if not each.sure)
-        return min(more, FOLLOWERS * rank.cache.capacity, LOSS * fresh)
+        return min(more, FOLLOWERS * rank.cache.capacity, LOSS * fresh_of(target))
 
     def _owed(self, ticket: Ticket, rank: Rank) -> float:
         """What rows that have begun will want for their next calls, where another row is about to begin."""
         row = self._rows.get(ticket.call.instance)
         return 0.0 if row is None or row.begun else rank.idle * rank.own
 
-    def _busy(self, ticket: Ticket, rank: Rank, more: float) -> bool:
+    def _busy(self, ticket: Ticket, target: Node, rank: Rank, more: float) -> bool:
         """Whether another beginning has to wait for those that are being computed: where the calls that run and those
         that follow fill the rank, or much of the cache. What was opened is then used before it is pushed out.
         """
         others = [each for each in self._warming.values() if each.rank is rank]
         opening = sum(each.node.users for each in others)
         promised = sum(each.more for each in others)
+        large = rank.cache.capacity is not None and fresh_of(target) > LARGE * rank.cache.capacity
+        share = EARLY if large else USABLE
         return opening > 0 and (
-            rank.running + opening >= rank.slots or not rank.fits(ticket, more + promised, share=EARLY)
+            rank.running + opening >= rank.slots or not rank.fits(ticket, more + promised, share=share)
         )
 
     def _make_room(self, ticket: Ticket, rank: Rank, more: float) -> bool:
