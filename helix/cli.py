@@ -295,7 +295,9 @@ def explain(file: str, constants: tuple[str, ...], store: Path | None, **options
 @click.option("--store-size", metavar="SIZE", help="The most that results may take: 500MB, 4GB (default 2GB).")
 @click.option("--fresh", is_flag=True, help="Make every call again, whatever is known from earlier runs.")
 @click.option("--retry-failed", is_flag=True, help="Make those calls again that failed when this was run before.")
-@click.option("--report", metavar="FILE.json", help="Write what the run took, call by call summed up, as JSON.")
+@click.option("--report", metavar="FILE", help="Write what the run took: as a page (.html), or as JSON (.json).")
+@click.option("--compare", metavar="FILE", help="Set an earlier report, .html or .json, beside it on the page.")
+@click.option("--prices", metavar="P,R[,C]", help="Prices of a million tokens, for the report: prompt, reply, cached.")
 @click.option("--trace", metavar="FILE.jsonl", help="Write what models decided and tools gave, event by event.")
 @click.option("--lane", multiple=True, metavar="NAME=N", help="Make N calls of this lane of tools at once.")
 @access_options

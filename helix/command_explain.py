@@ -59,7 +59,7 @@ def explain_command(
             set=constants,
             rules=None if rules is None else [] if rules == "none" else _names(rules),
             without=_names(without or ""),
-            prices=_prices(prices),
+            prices=price_list(prices),
             engine=engine,
             model=model,
             analyze=analyze,
@@ -122,7 +122,8 @@ def _names(given: str) -> list[str]:
     return [name.strip() for name in given.split(",") if name.strip()]
 
 
-def _prices(given: str | None) -> list[float] | None:
+def price_list(given: str | None) -> list[float] | None:
+    """`--prices` as numbers. Raises OptionError."""
     if given is None:
         return None
     try:

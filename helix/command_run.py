@@ -6,7 +6,8 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,13 +21,15 @@ from helix.executor.settings import RunSettings
 from helix.executor.tables import ScanReport
 from helix.executor.values import CUT_SHORT
 from helix.progress import Progress, count, say
-from helix.report.files import refuse_report, write_report
+from helix.report.files import read_report, refuse_report, write_report
 from helix.report.speculation import speculation_lines
 from helix.results import RunReport
 
 if TYPE_CHECKING:
     from helix.executor.observe import Observer
     from helix.executor.store.settings import StoreSettings
+    from helix.optimizer.cost import Prices
+    from helix.report.measures import RunMeasures
 
 WELL, WRONG, FAILED, INTERRUPTED = 0, 2, 3, 130
 SHOWN_ERRORS = 5
@@ -57,6 +60,8 @@ def run_command(
     fresh: bool,
     retry_failed: bool,
     report: str | None,
+    compare: str | None = None,
+    prices: str | None = None,
     observers: Sequence[Observer] = (),
     lines: bool = False,
     trace: str | None = None,
@@ -72,8 +77,7 @@ def run_command(
     failures, percent = _failures(max_failed)
     # A simulation keeps nothing, and finds nothing that an earlier one kept, unless a folder is named.
     simulated = store is None and not (no_store or fresh or retry_failed) and loop_factory(engine) is not None
-    if report is not None:
-        refuse_report(report, source, target, str(workflow.path))
+    written = _Written.wanted(report, compare, prices, source, target, str(workflow.path))
     prepared = Prepared(
         workflow,
         source,
@@ -117,10 +121,10 @@ def run_command(
     on_terminal = target == "-" and sys.stdout is not None and sys.stdout.isatty()
     progress = Progress(scanned.rows, quiet=quiet, bar=not on_terminal and not lines)
     with asyncio.Runner(loop_factory=loop_factory(*prepared.made.values())) as runner:
-        return runner.run(_run(prepared, progress, speaker, report))
+        return runner.run(_run(prepared, progress, speaker, written))
 
 
-async def _run(prepared: Prepared, progress: Progress, speaker: _Speaker, file: str | None) -> int:
+async def _run(prepared: Prepared, progress: Progress, speaker: _Speaker, written: _Written | None) -> int:
     task = asyncio.current_task()
     assert task is not None
     presses = 0
@@ -153,19 +157,53 @@ async def _run(prepared: Prepared, progress: Progress, speaker: _Speaker, file: 
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)
     speaker.report(result.report)
-    if result.report.speculation is not None and (file is None or result.run_report is None):
+    if result.report.speculation is not None and (written is None or result.run_report is None):
         for line in speculation_lines(result.report.speculation):
             speaker.say(line)
     code = _exit_code(result.report)
-    if file is not None and result.run_report is not None:
+    if written is not None and result.run_report is not None:
         speaker.say(result.run_report.text())
         try:
-            write_report(file, result.run_report)
+            written.write(result.run_report)
         except InputError as error:
             speaker.say(error.render(), always=True)
             return code or FAILED
-        speaker.say(f"the report is in {file}")
+        speaker.say(f"the report is in {written.file}")
     return code
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Written:
+    """The report that is wanted: its file, the report to compare with, prices of tokens."""
+
+    file: str
+    earlier: Mapping[str, Any] | None
+    prices: Prices | None
+
+    @staticmethod
+    def wanted(report: str | None, compare: str | None, prices: str | None, *others: str | None) -> _Written | None:
+        """Reads what the report needs before the first call. Raises OptionError for what does not fit."""
+        if report is None:
+            odd = "--compare" if compare is not None else "--prices" if prices is not None else None
+            if odd is not None:
+                raise OptionError(f"{odd} is part of a report: give --report FILE.html too")
+            return None
+        refuse_report(report, *others)
+        if compare is not None and not report.endswith(".html"):
+            raise OptionError(f"--compare is shown on a page: --report takes a .html file then, found `{report}`")
+        # The file may be the one that is written over in the end.
+        earlier = None if compare is None else read_report(compare)
+        priced: Prices | None = None
+        if prices is not None:
+            from helix.command_explain import price_list
+            from helix.explaining import prices_of
+
+            priced = prices_of(price_list(prices))
+        return _Written(file=report, earlier=earlier, prices=priced)
+
+    def write(self, measures: RunMeasures) -> None:
+        """Raises InputError where that fails."""
+        write_report(self.file, measures if self.prices is None else measures.priced(self.prices), self.earlier)
 
 
 def _partial(prepared: Prepared) -> str:

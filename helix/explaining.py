@@ -98,7 +98,7 @@ def _explained(workflow: Workflow, wanted: Wanted, bound: Bound, earlier: Earlie
     warnings = tuple(each.message + (f" ({each.span})" if each.span is not None else "") for each in bound.warnings)
     basis = Basis(
         settings=CostSettings(
-            prices=_prices(wanted.prices), engine=_engine_time(wanted, bound.plan), lengths=Lengths(profile=earlier)
+            prices=prices_of(wanted.prices), engine=_engine_time(wanted, bound.plan), lengths=Lengths(profile=earlier)
         ),
         deployment=_deployment(wanted),
     )
@@ -163,7 +163,8 @@ def _loop(wanted: Wanted, bound: Bound) -> Callable[[], AbstractEventLoop] | Non
     return loop_factory(*(node.model.engine for node in nodes if isinstance(node, Generate | Agent)))
 
 
-def _prices(given: Sequence[float] | None) -> Prices | None:
+def prices_of(given: Sequence[float] | None) -> Prices | None:
+    """Prices of a million tokens: prompt, reply and, where there are three, cached prompt. Raises OptionError."""
     if given is None:
         return None
     if len(given) not in (2, 3) or not all(0 <= price < float("inf") for price in given):

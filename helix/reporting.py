@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, TypeVar
 from helix.errors import EngineError
 from helix.executor.engines.base import Capabilities, Engine, Message, Request
 from helix.executor.records import Recorder
+from helix.explain.report import Measured, StepMeasured
+from helix.explain.text import measured_rows
 from helix.logical import Generate, Invoke, LogicalPlan, every_node
 from helix.optimizer.bounds import Bounds, MeasuredCall, MeasuredTool, measured_bounds
 from helix.optimizer.cost import Cost, estimate
@@ -24,8 +26,10 @@ from helix.optimizer.tree import build_tree
 from helix.places import static_name
 from helix.records import CallKind, CallRecord, SentPrompt
 from helix.report.build import Predicted, RunFacts, measure
+from helix.report.detail import Detail, Kept, detail_of
 from helix.report.measures import Prefixes, RunMeasures
 from helix.results import RunReport
+from helix.show import plan_text
 
 if TYPE_CHECKING:
     from helix.optimizer.rule import TableStats
@@ -34,6 +38,8 @@ if TYPE_CHECKING:
 MOST_PROMPTS = 2_000
 AT_ONCE = 16
 PATIENCE = 15.0
+# Cells of a line of the plan on a page.
+PAGE_WIDTH = 150
 # The model of `helix serve --cpu`, whose times are known.
 SMALL = "smollm2"
 _Key = TypeVar("_Key")
@@ -91,8 +97,36 @@ async def measures_of(ran: Ran, recorder: Recorder) -> RunMeasures:
             full=recorder.full,
             by_rules=max(1.0, (before.calls + before.merged) / asked) if asked else 1.0,
             notes=tuple(notes),
+            detail=_detail(ran, recorder, records, after),
         ),
     )
+
+
+def _detail(ran: Ran, recorder: Recorder, records: Sequence[CallRecord], cost: Cost) -> Detail:
+    """What a page shows besides: with the estimate of each step beside what was measured."""
+    kinds = _kinds(ran.plan)
+    steps = tuple(
+        StepMeasured(step=name, llm=kinds[name] == "llm", report=figures)
+        for name, figures in ran.report.steps.items()
+        if name in kinds
+    )
+    measured = Measured(
+        cost=cost,
+        optimized=True,
+        engine="",
+        rows=ran.report.rows,
+        failed_rows=ran.report.failed_rows,
+        seconds=ran.report.seconds,
+        steps=steps,
+    )
+    kept = Kept(
+        prompts=recorder.prompts,
+        failures=recorder.failures,
+        replies=recorder.replies,
+        # Shares of several engines' caches are no curve.
+        locked=recorder.locked if len(ran.engines) == 1 else (),
+    )
+    return detail_of(ran.report, records, kept, plan_text(ran.plan, width=PAGE_WIDTH), measured_rows(measured))
 
 
 def _cost(plan: LogicalPlan, stats: TableStats | None) -> Cost:

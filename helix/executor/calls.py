@@ -335,6 +335,8 @@ class Dispatcher:
             self.in_flight -= 1
         # Told before the outcome makes others ready: they find the cache as this call leaves it.
         lane.queue.ended(call, outcome)
+        if self.recorder is not None and (locked := getattr(lane.queue, "locked", None)) is not None:
+            self.recorder.sample(locked)
         self._finish(call, outcome, began)
 
     def _finish(self, call: Call, outcome: Outcome, began: float | None = None) -> None:

@@ -93,6 +93,7 @@ class ObservedRecord(OpenRecord):
             last.request, last.reply, last.ended = request, reply, asyncio.get_running_loop().time()
 
     def failed(self, error: BaseException, request: Request | None = None) -> None:
+        super().failed(error, request)
         if self.seen:
             last = self.seen[-1]
             last.request, last.error, last.ended = request, error, asyncio.get_running_loop().time()
@@ -121,6 +122,10 @@ class ObservingRecorder(Recorder):
         if seen is not None:
             for observer in self._observers:
                 observer.called(seen)
+
+    def sample(self, locked: float) -> None:
+        if self._keeps:
+            super().sample(locked)
 
     def sent(self, request: Request, reply: Reply) -> None:
         if self._keeps:

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 # Prompts whose texts are kept to count distinct prefixes: the first ones, up to so many and so many characters.
 MOST_PROMPTS = 5_000
 MOST_CHARACTERS = 64_000_000
+# Calls that failed, whose last prompts are kept besides; and times at which it is kept how full the cache was.
+MOST_FAILURES = 100
+MOST_SAMPLES = 1_024
 TOOL_LANE = "tools"
 FULL = 0.8
 _OUTCOMES: tuple[CallOutcome, ...] = ("made", "failed", "merged", "fetched")
@@ -38,7 +41,9 @@ class OpenRecord:
         "rank",
         "recorder",
         "released",
+        "request",
         "started",
+        "text",
     )
 
     def __init__(self, recorder: Recorder) -> None:
@@ -48,6 +53,9 @@ class OpenRecord:
         self.prompt = self.cached = self.completion = _UNTOLD
         self.rank = _UNTOLD
         self.queue = float(_UNTOLD)
+        # The last request that was answered or failed, and its reply.
+        self.request: Request | None = None
+        self.text = ""
 
     def attempt(self, began: float | None = None) -> None:
         """Hears that a request is sent, or was at that time."""
@@ -57,9 +65,12 @@ class OpenRecord:
 
     def failed(self, error: BaseException, request: Request | None = None) -> None:
         """Hears of an attempt that came to an error."""
+        if request is not None:
+            self.request, self.text = request, ""
 
     def reply(self, request: Request, reply: Reply) -> None:
         """Hears of a reply, also of one that does not parse."""
+        self.request, self.text = request, reply.text
         self.prompt = _sum(self.prompt, reply.prompt_tokens)
         self.cached = _sum(self.cached, reply.cached_tokens)
         self.completion = _sum(self.completion, reply.completion_tokens)
@@ -74,14 +85,19 @@ class OpenRecord:
 class Recorder:
     """The records of a run, in the order in which calls ended.
 
-    `prompts` are the first ones that were answered, for their texts; `replies` counts all. `full` is the first and the
-    last time that the KV cache was locked to .8 of its size.
+    `prompts` are the first ones that were answered, for their texts; `replies` counts all. `failures` are the last
+    prompts of the first calls that failed, with the reply where there was one. `full` is the first and the last time
+    that the KV cache was locked to .8 of its size, `locked` how full it was, at up to MOST_SAMPLES times.
     """
 
     def __init__(self, *, most_prompts: int = MOST_PROMPTS, most_characters: int = MOST_CHARACTERS) -> None:
         self.began = monotonic()
         self.prompts: list[SentPrompt] = []
+        self.failures: list[SentPrompt] = []
         self.replies = 0
+        self.locked: list[tuple[float, float]] = []
+        self._seen = 0
+        self._stride = 1
         self.full: tuple[float, float] | None = None
         self._room = most_characters
         self._most = most_prompts
@@ -102,7 +118,19 @@ class Recorder:
         record = OpenRecord(self)
         if locked is not None and locked >= FULL:
             self.full = (record.released if self.full is None else self.full[0], record.released)
+        if locked is not None:
+            self.sample(locked)
         return record
+
+    def sample(self, locked: float) -> None:
+        """Notes how full the cache is now. Of a long run every second sample is dropped again and again."""
+        self._seen += 1
+        if (self._seen - 1) % self._stride:
+            return
+        self.locked.append((monotonic(), locked))
+        if len(self.locked) >= MOST_SAMPLES:
+            del self.locked[1::2]
+            self._stride *= 2
 
     def end(self, call: Call, outcome: Outcome) -> None:
         """Closes the record of a call, or notes one that was not made since its outcome was there."""
@@ -114,6 +142,8 @@ class Recorder:
                 # It never got as far as its engine: the run had ended, or its prompt is too long.
                 return
             if not outcome.merged:
+                if number:
+                    self._failed(record)
                 if call.key is not None:
                     self._known[call.key] = len(self)
                 counts = (call.row, record.prompt, record.cached, record.completion, record.rank)
@@ -143,6 +173,17 @@ class Recorder:
                 cached_tokens=reply.cached_tokens,
                 completion_tokens=reply.completion_tokens,
             )
+        )
+
+    def _failed(self, record: OpenRecord) -> None:
+        """Keeps the last prompt of a call that failed, while there is room."""
+        request = record.request
+        if request is None or len(self.failures) >= MOST_FAILURES or self._room < 0:
+            return
+        self._room -= len(record.text)
+        messages = tuple((message.role, self._kept(message.shown)) for message in request.messages)
+        self.failures.append(
+            SentPrompt(row=request.row, step=request.step, model=request.model, messages=messages, reply=record.text)
         )
 
     def _kept(self, text: str) -> str:

@@ -11,24 +11,32 @@ from helix.plots.scale import Axis, Scale
 LANE, GAP, LEGEND = 26, 8, 20
 # Of more lanes only the first are drawn.
 MOST_LANES = 32
+# The height of a part of a lane that is divided, and the most of a lane and of all of them.
+SLOT, HIGHEST, ALL = 7, 200, 640
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """From `begin` to `end` a worker did `kind`; `share` of that time, where several kinds lie in one span."""
+    """From `begin` to `end` a worker did `kind`; `share` of that time, where several kinds lie in one span. `slot` is
+    the part of a divided lane that it lies in.
+    """
 
     begin: float
     end: float
     kind: str
     share: float = 1.0
+    slot: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lane:
-    """A worker and its spans. Spans of one time stack up, each as high as its share."""
+    """A worker and its spans. Spans of one time stack up, each as high as its share. A lane of several `slots` is
+    divided into so many parts of equal height, for spans that overlap.
+    """
 
     name: str
     spans: tuple[Span, ...]
+    slots: int = 1
 
 
 def gantt(title: str, lanes: Sequence[Lane], *, x: Axis, kinds: Sequence[str] = ()) -> Plot:
@@ -37,17 +45,19 @@ def gantt(title: str, lanes: Sequence[Lane], *, x: Axis, kinds: Sequence[str] = 
     shown = lanes[:MOST_LANES]
     legend, lines = legend_of(order)
     top = TOP + lines * LEGEND
-    bottom = float(top + len(shown) * (LANE + GAP))
+    heights = [_height(lane, len(shown)) for lane in shown]
+    bottom = float(top + sum(heights) + len(shown) * GAP)
     right = float(WIDTH - RIGHT)
     scale = Scale(x, [edge for lane in lanes for span in lane.spans for edge in (span.begin, span.end)], LEFT, right)
     parts = [legend]
-    for number, lane in enumerate(shown):
-        y = float(top + number * (LANE + GAP))
-        parts.append(f'<rect class="lane" x="{LEFT}" y="{px(y)}" width="{px(right - LEFT)}" height="{LANE}"/>')
+    y = float(top)
+    for lane, high in zip(shown, heights, strict=True):
+        parts.append(f'<rect class="lane" x="{LEFT}" y="{px(y)}" width="{px(right - LEFT)}" height="{px(high)}"/>')
         parts.append(
-            f'<text x="{LEFT - 8}" y="{px(y + LANE / 2)}" dy="0.35em" text-anchor="end">{text(lane.name)}</text>'
+            f'<text x="{LEFT - 8}" y="{px(y + high / 2)}" dy="0.35em" text-anchor="end">{text(lane.name)}</text>'
         )
-        parts += _drawn(lane, order, scale, y)
+        parts += _drawn(lane, order, scale, y, high)
+        y += high + GAP
     parts += x_axis(scale, bottom, right)
     busy = [{kind: _time(lane, kind) for kind in order} for lane in lanes]
     heads = (x.label, *(f"{kind} ({scale.unit_name})" if scale.unit_name else kind for kind in order))
@@ -66,19 +76,27 @@ def gantt(title: str, lanes: Sequence[Lane], *, x: Axis, kinds: Sequence[str] = 
     )
 
 
-def _drawn(lane: Lane, order: Sequence[str], scale: Scale, y: float) -> list[str]:
+def _height(lane: Lane, lanes: int) -> float:
+    """The height of a lane: all slots can be seen where there is room for them."""
+    return float(max(LANE, min(SLOT * lane.slots, HIGHEST, ALL // lanes))) if lane.slots > 1 else float(LANE)
+
+
+def _drawn(lane: Lane, order: Sequence[str], scale: Scale, y: float, high: float) -> list[str]:
     """The spans of a lane as one path for each kind: a lane may have thousands."""
     number = {kind: at for at, kind in enumerate(order)}
     paths: dict[str, list[str]] = {}
     filled: dict[float, float] = {}
     for span in sorted(lane.spans, key=lambda each: (each.begin, number[each.kind])):
         left, right = scale.at(span.begin), scale.at(span.end)
-        base = filled.get(span.begin, 0.0)
-        filled[span.begin] = base + span.share
-        high = LANE * min(1.0, span.share)
-        floor = y + LANE * (1 - min(1.0, base))
+        if lane.slots > 1:
+            part = high / lane.slots
+            floor, tall = y + part * (span.slot + 1), part - (1.0 if part >= SLOT / 2 else 0.0)
+        else:
+            base = filled.get(span.begin, 0.0)
+            filled[span.begin] = base + span.share
+            floor, tall = y + high * (1 - min(1.0, base)), high * min(1.0, span.share)
         paths.setdefault(span.kind, []).append(
-            f"M{px(left)} {px(floor)}V{px(floor - high)}H{px(max(right, left + 0.3))}V{px(floor)}Z"
+            f"M{px(left)} {px(floor)}V{px(floor - tall)}H{px(max(right, left + 0.3))}V{px(floor)}Z"
         )
     return [
         f'<path class="fill {colour(number[kind])}" d="{"".join(paths[kind])}">'

@@ -59,6 +59,9 @@ def measures_json(measures: RunMeasures) -> dict[str, Any]:
         ],
         "without_helix": without,
         "speculation": None if measures.speculation is None else dict(measures.speculation),
+        "cost": None
+        if measures.cost is None
+        else {"money": measures.cost.money, "without_helix": measures.cost.without, "currency": measures.cost.currency},
         "notes": list(measures.notes),
     }
 

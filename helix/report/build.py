@@ -9,6 +9,7 @@ from typing import Literal
 from helix.optimizer.bounds import Bounds
 from helix.optimizer.engine_time import H100, EngineTime
 from helix.records import CallKind, CallRecord
+from helix.report.detail import Detail
 from helix.report.measures import AgentFigures, LengthFigures, Prefixes, RunMeasures, StepFigures, Without
 from helix.report.shares import shares_of
 from helix.report.tallies import percentile, phases_of, ranks_of, tokens_of
@@ -44,6 +45,7 @@ class RunFacts:
     full: tuple[float, float] | None = None
     by_rules: float = 1.0
     notes: tuple[str, ...] = ()
+    detail: Detail | None = None
 
 
 def measure(report: RunReport, records: Iterable[CallRecord], facts: RunFacts) -> RunMeasures:
@@ -86,6 +88,7 @@ def measure(report: RunReport, records: Iterable[CallRecord], facts: RunFacts) -
         without=_without(llm, len(tools), facts),
         notes=(*facts.notes, *report.notes),
         speculation=report.speculation,
+        detail=facts.detail,
     )
 
 

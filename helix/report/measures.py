@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from helix.optimizer.bounds import Bounds
+from helix.optimizer.cost import Prices
+from helix.report.detail import Detail
 
 Basis = Literal["counted", "estimated"]
 
@@ -163,8 +165,25 @@ class Without:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CostFigures:
+    """What the tokens of a run cost, and what those cost that the same calls take without Helix, none cached.
+
+    `cached_told`: the engine tells what was cached, else every prompt token has its full price. `prices` in words.
+    """
+
+    money: float
+    without: float
+    currency: str
+    cached_told: bool
+    prices: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunMeasures:
-    """All of it. `plan_seconds` went by before the first call; `bounds` are what no schedule could have beaten."""
+    """All of it. `plan_seconds` went by before the first call; `bounds` are what no schedule could have beaten.
+
+    `detail` is what a page draws and shows besides, `cost` what it cost where prices are given (`priced`).
+    """
 
     workflow: str
     engine: str
@@ -195,6 +214,8 @@ class RunMeasures:
     without: Without
     notes: tuple[str, ...] = ()
     speculation: Mapping[str, Any] | None = None
+    detail: Detail | None = None
+    cost: CostFigures | None = None
 
     @property
     def prefilled(self) -> int | None:
@@ -206,6 +227,27 @@ class RunMeasures:
         """The makespan over the lower bound."""
         bound = None if self.bounds is None else self.bounds.lower_bound
         return self.makespan / bound if bound else None
+
+    def priced(self, prices: Prices) -> RunMeasures:
+        """The measures with what the run cost. Warm-ups are paid like prompts."""
+        cached = self.tokens.cached or 0
+        reused = prices.prompt if prices.cached is None else prices.cached
+        fresh = self.tokens.prompt - cached + self.warmup_tokens
+        shown = f"prompt {prices.prompt:g}, reply {prices.output:g}"
+        cost = CostFigures(
+            money=(fresh * prices.prompt + cached * reused + self.tokens.generated * prices.output) / 1e6,
+            without=(self.without.prompt_tokens * prices.prompt + self.without.generated_tokens * prices.output) / 1e6,
+            currency=prices.currency,
+            cached_told=self.tokens.cached is not None,
+            prices=shown if prices.cached is None else f"{shown}, cached prompt {prices.cached:g}",
+        )
+        return replace(self, cost=cost)
+
+    def to_html(self, compare: Mapping[str, Any] | None = None) -> str:
+        """The measures as a page that needs nothing else. `compare` is the JSON of an earlier report (`to_json`)."""
+        from helix.report.page import run_page
+
+        return run_page(self, compare)
 
     def to_json(self) -> dict[str, Any]:
         """The measures as JSON values; the keys are described in docs/reference/report.md."""

@@ -8,6 +8,10 @@ from pathlib import Path
 import pytest
 from running import Folder
 
+import helix
+from helix.errors import OptionError
+from helix.report.files import read_report, refuse_report, write_report
+
 TEXT = 'workflow t(a: text)\nx = llm { user "{{ a }}" }\noutput a, x\n'
 
 
@@ -51,9 +55,9 @@ def test_an_older_report_is_replaced_and_nothing_else(folder: Folder) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("run.html", "a report as a page is not part of this version; --report takes a .json file"),
-        ("run.txt", "--report takes a .json file, found `run.txt`"),
-        ("run", "--report takes a .json file, found `run`"),
+        ("run.txt", "--report takes a .html or a .json file, found `run.txt`"),
+        ("run", "--report takes a .html or a .json file, found `run`"),
+        ("nowhere/run.html", "there is no folder nowhere"),
         ("nowhere/run.json", "there is no folder nowhere"),
         ("folder.json", "it is a folder"),
         ("./rows.json", "the report ./rows.json is the input or the output"),
@@ -101,3 +105,93 @@ def test_a_report_that_cannot_be_written_loses_no_result(folder: Folder) -> None
     assert done.returncode == 3
     assert "error: the report gone/run.json cannot be written: No such file or directory" in done.stderr
     assert len(folder.read()) == 3
+
+
+# --- as a page ----------------------------------------------------------------------------------------------------
+
+
+def test_a_page_is_written_and_the_next_run_compared_with_it(folder: Folder) -> None:
+    done = folder.run("-o", "out.jsonl", "--no-store", "--report", "run.html", "--prices", "100,200")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines()[-1] == "the report is in run.html"
+    page = (folder.path / "run.html").read_text("utf-8")
+    assert page.startswith("<!doctype html>")
+    assert "<span>cost</span>" in page
+    assert "Compared with an earlier run" not in page
+    # The page that is compared with may be the one that is written over.
+    done = folder.run("-o", "out.jsonl", "--no-store", "--report", "run.html", "--compare", "run.html")
+    assert done.returncode == 0, done.stderr
+    assert "Compared with an earlier run" in (folder.path / "run.html").read_text("utf-8")
+    assert not [name for name in folder.names if name.endswith(".helix-part")]
+
+
+def test_a_page_that_is_no_report_is_not_replaced(folder: Folder) -> None:
+    folder.write("mine.html", "<!doctype html>\n<p>mine")
+    done = folder.run("-o", "out.jsonl", "--no-store", "--report", "mine.html")
+    assert done.returncode == 2
+    assert "mine.html exists and is no report; write the report to another file" in done.stderr
+    assert (folder.path / "mine.html").read_text() == "<!doctype html>\n<p>mine"
+
+
+def test_a_report_is_read_again_from_both_kinds_of_file(tmp_path: Path) -> None:
+    measures = helix.loads(TEXT).run([{"a": "p"}], engine="scripted", report=True).run_report
+    assert measures is not None
+    for name in ("run.json", "run.html"):
+        path = str(tmp_path / name)
+        write_report(path, measures)
+        assert read_report(path) == measures.to_json()
+        refuse_report(path)
+
+
+BLOCK = '<script type="application/json" id="helix-report">'
+
+
+@pytest.mark.parametrize("held", [f"{BLOCK}{{}}</script>", f"{BLOCK}{{", f"{BLOCK}{'[' * 99_999}</script>", "", "\xff"])
+def test_pages_that_look_like_a_report_are_kept_too(tmp_path: Path, held: str) -> None:
+    page = tmp_path / "mine.html"
+    page.write_bytes(held.encode("latin-1"))
+    with pytest.raises(OptionError, match="exists and is no report"):
+        refuse_report(str(page))
+
+
+REPORT = '{"format": "helix-report", "version": %s}'
+
+
+@pytest.mark.parametrize(
+    ("held", "message"),
+    [
+        (None, "cannot read the report .*old.json: No such file"),
+        (b'{"a": "p"}', "old.json is no report of a run; --compare takes what --report wrote"),
+        (b"\xff\xfe\x00", "old.json is no report of a run"),
+        (b"[" * 99_999, "old.json is no report of a run"),
+        ((REPORT % "NaN").encode(), "old.json is no report of a run"),
+        ((REPORT % 2).encode(), "old.json is of another version; expected 1, found 2"),
+    ],
+)
+def test_what_is_no_report_is_not_compared_with(tmp_path: Path, held: bytes | None, message: str) -> None:
+    if held is not None:
+        (tmp_path / "old.json").write_bytes(held)
+    with pytest.raises(OptionError, match=message):
+        read_report(str(tmp_path / "old.json"))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--compare", "old.json"], "--compare is part of a report: give --report FILE.html too"),
+        (
+            ["--report", "run.json", "--compare", "old.json"],
+            "--compare is shown on a page: --report takes a .html file then, found `run.json`",
+        ),
+        (["--report", "run.html", "--compare", "rows.jsonl"], "rows.jsonl is no report of a run; --compare takes"),
+        (["--report", "run.html", "--prices", "1"], "prices are two or three numbers: prompt, reply, cached prompt"),
+    ],
+)
+def test_what_a_page_cannot_take_is_refused_before_any_call(folder: Folder, options: list[str], message: str) -> None:
+    folder.write("old.json", REPORT % 1)
+    before = folder.names
+    done = folder.run("-o", "out.jsonl", *options)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert folder.names == before
