@@ -13,7 +13,7 @@ CallOutcome = Literal["made", "failed", "merged", "fetched"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallRecord:
-    """One call. Times are in seconds on one clock; of calls that were not made all four are the same.
+    """One call. Times are in seconds on the loop's clock; of calls that were not made all four are the same.
 
     `submitted` is when all that the call needs was there, `released` when it was let go to its engine or tool,
     `started` when its first attempt was sent (after pauses that a server asked for), `ended` when its outcome was

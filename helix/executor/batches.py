@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from time import monotonic
 from typing import Any
 
 from helix.executor.attempts import ToolCaller
@@ -72,8 +71,8 @@ class BatchCaller(ToolCaller):
         mates = self._mates()
         if not mates:
             return None
-        began = monotonic()
         loop = asyncio.get_running_loop()
+        began = loop.time()
         for key, _ in mates:
             self._answers[key] = loop.create_future()
         pending = [self._answers[key] for key, _ in mates]

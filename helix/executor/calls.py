@@ -10,7 +10,6 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
-from time import monotonic
 from typing import TYPE_CHECKING, Protocol
 
 from helix.executor.engines.base import Reply, Request
@@ -193,7 +192,7 @@ class Dispatcher:
     def submit(self, call: Call) -> Outcome | None:
         """Takes a call. Gives its outcome where an equal call has ended; else None, and `settle` is called later."""
         if self.recorder is not None:
-            call.submitted = monotonic()
+            call.submitted = asyncio.get_running_loop().time()
         outcome = self._submit(call)
         if outcome is not None:
             self._tell(call, outcome)

@@ -5,9 +5,9 @@ Nothing is kept unless a report is wanted.
 
 from __future__ import annotations
 
+import asyncio
 from array import array
 from collections.abc import Iterator
-from time import monotonic
 from typing import TYPE_CHECKING
 
 from helix.executor.engines.base import Reply, Request
@@ -48,7 +48,7 @@ class OpenRecord:
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
-        self.released = self.started = monotonic()
+        self.released = self.started = _now()
         self.attempts = 0
         self.prompt = self.cached = self.completion = _UNTOLD
         self.rank = _UNTOLD
@@ -60,7 +60,7 @@ class OpenRecord:
     def attempt(self, began: float | None = None) -> None:
         """Hears that a request is sent, or was at that time."""
         if self.attempts == 0:
-            self.started = monotonic() if began is None else began
+            self.started = _now() if began is None else began
         self.attempts += 1
 
     def failed(self, error: BaseException, request: Request | None = None) -> None:
@@ -91,7 +91,6 @@ class Recorder:
     """
 
     def __init__(self, *, most_prompts: int = MOST_PROMPTS, most_characters: int = MOST_CHARACTERS) -> None:
-        self.began = monotonic()
         self.prompts: list[SentPrompt] = []
         self.failures: list[SentPrompt] = []
         self.replies = 0
@@ -127,7 +126,7 @@ class Recorder:
         self._seen += 1
         if (self._seen - 1) % self._stride:
             return
-        self.locked.append((monotonic(), locked))
+        self.locked.append((_now(), locked))
         if len(self.locked) >= MOST_SAMPLES:
             del self.locked[1::2]
             self._stride *= 2
@@ -147,7 +146,7 @@ class Recorder:
                 if call.key is not None:
                     self._known[call.key] = len(self)
                 counts = (call.row, record.prompt, record.cached, record.completion, record.rank)
-                times = (call.submitted, record.released, record.started, monotonic(), record.queue)
+                times = (call.submitted, record.released, record.started, _now(), record.queue)
                 self._add(call, number, record.attempts, counts, times)
                 return
         if outcome.merged:
@@ -199,7 +198,7 @@ class Recorder:
         prompt = cached = completion = _UNTOLD
         if same is not None:
             _, prompt, cached, completion, _ = self._counts[5 * same : 5 * same + 5]
-        now = monotonic()
+        now = _now()
         self._add(
             call, number, 0, (call.row, prompt, cached, completion, _UNTOLD), (now, now, now, now, float(_UNTOLD))
         )
@@ -235,6 +234,11 @@ class Recorder:
                 queue_seconds=None if queue < 0 else queue,
                 attempts=self._attempts[at],
             )
+
+
+def _now() -> float:
+    """The loop's time: a simulated engine runs in virtual time."""
+    return asyncio.get_running_loop().time()
 
 
 def _sum(before: int, more: int | None) -> int:

@@ -86,6 +86,21 @@ def test_a_gantt_stacks_shares_and_adds_times_up() -> None:
     assert plot.rows == (("rank 0", "0.25", "8.75"), ("rank 1", "0", "0"))
 
 
+def test_a_divided_lane_is_as_high_as_its_parts_as_far_as_there_is_room() -> None:
+    spans = tuple(Span(begin=float(slot), end=9.0, kind="x", slot=slot) for slot in range(8))
+    plot = gantt("Calls", [Lane(name="a", spans=spans, slots=8), Lane(name="b", spans=spans[:1])], x=SECONDS)
+    root = drawn(plot)
+    lanes = [node.attrib for node in root.iter(f"{SVG}rect") if node.attrib["class"] == "lane"]
+    assert [float(lane["height"]) for lane in lanes] == [8 * 7, 26]
+    assert float(lanes[1]["y"]) == float(lanes[0]["y"]) + 8 * 7 + 8
+    first = next(iter(root.iter(f"{SVG}path"))).attrib["d"]
+    tops = [float(top) - float(lanes[0]["y"]) for top in re.findall(r"V([\d.]+)H", first)]
+    # A pixel of each part is left free above its span.
+    assert tops == [7.0 * slot + 1 for slot in range(8)]
+    many = [Lane(name=f"{number}", spans=spans, slots=64) for number in range(16)]
+    assert gantt("Many", many, x=SECONDS).height < 16 * (40 + 8) + 100
+
+
 def test_layers_stand_on_one_another() -> None:
     plot = occupancy(
         "Cache",

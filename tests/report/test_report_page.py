@@ -316,8 +316,12 @@ def test_calls_that_overlap_lie_beside_one_another() -> None:
 
 def test_a_cache_s_load_is_kept_at_so_many_times_only() -> None:
     recorder = Recorder()
-    for number in range(10 * MOST_SAMPLES):
-        recorder.sample(number / (10 * MOST_SAMPLES))
+
+    async def fill() -> None:
+        for number in range(10 * MOST_SAMPLES):
+            recorder.sample(number / (10 * MOST_SAMPLES))
+
+    asyncio.run(fill())
     assert MOST_SAMPLES / 2 <= len(recorder.locked) <= MOST_SAMPLES
     values = [value for _, value in recorder.locked]
     gaps = {round((b - a) * 10 * MOST_SAMPLES) for a, b in pairwise(values)}
@@ -344,6 +348,17 @@ def test_the_load_of_a_cache_is_drawn_where_the_engine_tells_its_size() -> None:
     said = words(measures.to_html())
     assert "KV cache in use by calls" in said
     assert "is not drawn" not in said
+
+
+def test_times_of_a_simulated_run_are_virtual() -> None:
+    measures = ran(engine="sim:h100x2/llama-3.1-8b", concurrency=4)
+    assert measures.detail is not None
+    # Calls go on for as long as the run, less what comes before the first and after the last.
+    assert measures.makespan > 1.0
+    assert 0.9 * measures.makespan < measures.detail.ends <= measures.makespan
+    assert measures.detail.locked
+    again = ran(engine="sim:h100x2/llama-3.1-8b", concurrency=4)
+    assert again.to_json()["phases"] == measures.to_json()["phases"]
 
 
 # --- beside an earlier run ----------------------------------------------------------------------------------------
