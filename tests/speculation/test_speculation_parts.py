@@ -98,6 +98,16 @@ def test_unknown_writes_touch_everything() -> None:
     assert epochs.of(("a",)) != before
 
 
+def test_a_domain_that_nobody_reads_is_one_of_its_own_where_all_readers_say_what_they_read() -> None:
+    epochs = Epochs(["a"], strict=False)
+    before = epochs.of(("a",)), epochs.of(None)
+    epochs.bump(("shop",))
+    assert epochs.of(("a",)) == before[0]
+    assert epochs.of(None) != before[1]
+    epochs.bump(None)
+    assert epochs.of(("a",)) != before[0]
+
+
 def test_a_broken_domain_has_no_epoch() -> None:
     epochs = Epochs(["a", "b"])
     epochs.broke(("a",))

@@ -178,7 +178,7 @@ def test_a_wrong_guess_is_wasted_and_delays_nothing() -> None:
     assert (figures.launched, figures.hits, figures.wasted) == (1, 0, 1)
 
 
-@pytest.mark.parametrize("writes", [("shop",), ("shop.orders",), None, ("elsewhere",)])
+@pytest.mark.parametrize("writes", [("shop",), ("shop.orders",), None])
 @pytest.mark.parametrize("moment", [0.2, 1.5])
 def test_a_write_over_a_guess_discards_it(writes: Any, moment: float) -> None:
     change = made_tool("change", effects="write", writes=writes)
@@ -202,6 +202,31 @@ def test_a_write_over_a_guess_discards_it(writes: Any, moment: float) -> None:
     assert ("look", 1) in bench.real
     assert bench.speculator.figures.hits == 0
     assert bench.speculator.figures.stale == 1
+
+
+@pytest.mark.parametrize("tables", [True, False])
+def test_a_write_by_another_name(tables: bool) -> None:
+    """Where tables are read of which nobody says to what domain they belong, a domain without readers may be theirs."""
+    change = made_tool("change", effects="write", writes=("elsewhere",))
+    sql = Tool(
+        name="ask", origin="sql", target="sqlite:a.db", params=(Column("n", INT),), returns=JSON, effects="read",
+        query="SELECT :n", reads=None if tables else ("shop",),
+    )  # fmt: skip
+    bench = Bench((LOOK, change, sql))
+    bench.guesses = [("look", {"n": 1}, 0.9)]
+
+    async def scenario() -> Any:
+        async def other() -> None:
+            await asyncio.sleep(0.2)
+            await bench.calls.call(bench.asks("other", 0, (change, 0))[0])
+
+        writing = asyncio.ensure_future(other())
+        found = await bench.turn((LOOK, 1), thinks=3.0)
+        await writing
+        return found
+
+    assert bench.run(scenario())[1] == (TAKES if tables else 0.0)
+    assert bench.speculator.figures.stale == int(tables)
 
 
 def test_a_guess_that_began_during_a_write_is_not_served() -> None:

@@ -17,11 +17,13 @@ Stamp = tuple[int, ...]
 class Epochs:
     """The epochs of a run. A domain `a` holds all domains `a.b`; None stands for all domains.
 
-    `declared` are the domains that tools say they read. A call that writes a domain of which no reader is known writes
-    all there is: its author may have meant the same thing by another name.
+    `declared` are the domains that tools say they read. Where some read tables of which nobody has said to what domain
+    they belong (`strict`), a call that writes a domain of which no reader is known writes all there is: its author may
+    have meant the same thing by another name.
     """
 
-    def __init__(self, declared: Iterable[str] = ()) -> None:
+    def __init__(self, declared: Iterable[str] = (), *, strict: bool = True) -> None:
+        self._strict = strict
         self._counts: dict[str, int] = {}
         self._all = 0
         self._read: set[str] = set(declared)
@@ -42,7 +44,7 @@ class Epochs:
 
     def bump(self, writes: Domains) -> None:
         """A call that writes has begun, or has ended."""
-        if writes is None or not all(overlap((name,), tuple(self._read)) for name in writes):
+        if writes is None or not self._known(writes):
             self._all += 1
             return
         for name in writes:
@@ -50,5 +52,7 @@ class Epochs:
 
     def broke(self, writes: Domains) -> None:
         """A call that writes was given up and may still be at work: what it writes is never known again."""
-        known = writes is not None and all(overlap((name,), tuple(self._read)) for name in writes)
-        self._broken.append(writes if known else None)
+        self._broken.append(writes if writes is not None and self._known(writes) else None)
+
+    def _known(self, writes: tuple[str, ...]) -> bool:
+        return not self._strict or all(overlap((name,), tuple(self._read)) for name in writes)

@@ -69,7 +69,11 @@ class Speculator:
         self._hidden_from = hidden_from
         self._warm = warm
         self._known = known
-        epochs = Epochs(name for tool in tools for name in tool.reads or ())
+        tools = tuple(tools)
+        epochs = Epochs(
+            (name for tool in tools for name in tool.reads or ()),
+            strict=any(tool.origin == "sql" and tool.reads is None for tool in tools),
+        )
         self._budgets = Budgets(settings)
         self.table = GuessTable(epochs, self.books, tenant)
         self._lane = self.table.lane = GuessLane(settings, self._budgets, lanes, run, self.table.ended)
