@@ -19,8 +19,8 @@ from helix.report.page_data import data_block
 from helix.report.page_plots import over_time
 from helix.report.page_rows import Room, failed_rows, slow_rows
 from helix.report.speculation import speculation_lines
-from helix.report.text import seconds, share
-from helix.report.words import money, number
+from helix.report.text import share
+from helix.report.words import money, number, seconds
 
 # Steps and ranks that a table shows, lines of a plan, and notes.
 MOST_ROWS = 200

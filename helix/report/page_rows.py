@@ -8,13 +8,14 @@ from helix.page import text
 from helix.records import SentPrompt
 from helix.report.detail import Detail, RowShown
 from helix.report.measures import RunMeasures
-from helix.report.text import seconds
-from helix.report.words import number
+from helix.report.words import number, seconds
 
 # Characters of one text, of an error's message, and of all texts of the page as it holds them.
 MOST_TEXT = 4_000
 MOST_MESSAGE = 1_000
 MOST_ALL = 2_000_000
+# The first and the last messages of one prompt that are shown: an agent's grows with each turn.
+FIRST, LAST = 2, 8
 
 
 class Room:
@@ -120,17 +121,13 @@ def _exchange(prompt: SentPrompt) -> str:
     ]
     model = f", {prompt.model}" if prompt.model else ""
     head = f'<h3>{text(cut(prompt.step, 200))}<span class="quiet">{text(cut(model, 200))}</span></h3>'
-    messages = "".join(_text(role, content) for role, content in prompt.messages[:MOST_MESSAGES])
-    if len(prompt.messages) > MOST_MESSAGES:
-        left = number(len(prompt.messages) - MOST_MESSAGES, "more message")
-        messages += f'<p class="quiet">{left} left out.</p>'
+    messages = [_text(role, content) for role, content in prompt.messages]
+    if len(messages) > FIRST + LAST:
+        left = number(len(messages) - FIRST - LAST, "message")
+        messages[FIRST:-LAST] = [f'<p class="quiet">{left} left out here.</p>']
     reply = _text("reply", prompt.reply) if prompt.reply else '<p class="quiet">no reply, or an empty one</p>'
     said = f'<p class="quiet">{text(", ".join(told))}</p>' if told else ""
-    return f'<article class="exchange">{head}{messages}{reply}{said}</article>'
-
-
-# Messages of one prompt: an agent's grows with each turn.
-MOST_MESSAGES = 12
+    return f'<article class="exchange">{head}{"".join(messages)}{reply}{said}</article>'
 
 
 def _text(role: str, content: str) -> str:

@@ -27,7 +27,8 @@ from helix.report.measures import RunMeasures
 from helix.report.page_compare import change
 from helix.report.page_data import data_of
 from helix.report.page_rows import Room
-from helix.report.text import seconds, share
+from helix.report.text import share
+from helix.report.words import seconds
 from helix.results import RunReport
 
 VOID = {"meta", "br", "hr", "img", "link", "input"}
@@ -227,6 +228,16 @@ def test_long_texts_are_cut_and_the_page_says_so() -> None:
     assert "<" * 4_001 not in said
 
 
+def test_of_a_long_conversation_the_beginning_and_the_end_are_shown() -> None:
+    talk = SentPrompt(
+        row=0, step="x", model=None, messages=tuple(("user", f"said {at};") for at in range(30)), reply="so"
+    )
+    measures, _ = made([call()], prompts=[talk])
+    said = words(measures.to_html())
+    assert re.findall(r"said (\d+);", said) == ["0", "1", *(str(at) for at in range(22, 30))]
+    assert "20 messages left out here." in said
+
+
 def test_prompts_that_were_not_kept_are_told() -> None:
     records = [call(0, 1, row=0), call(0, 5, row=1)]
     report = RunReport(rows=3, failed_rows=1, seconds=9.0, errors=[(2, "x", "input", "no number")])
@@ -395,3 +406,10 @@ def test_changes_say_how_far_and_by_what_part() -> None:
     assert change(8.0, 10.0, seconds) == "-2.0 s (-20.0%)"
     assert change(None, 10.0, seconds) == "-"
     assert change(3.0, 0.0, seconds) == "+3.0 s"
+
+
+@pytest.mark.parametrize(
+    ("value", "said"), [(0.0, "0 s"), (8.8e-5, "0.088 ms"), (0.0123, "0.012 s"), (2.04, "2.0 s"), (1234.0, "1,234 s")]
+)
+def test_times_are_short(value: float, said: str) -> None:
+    assert seconds(value) == said
