@@ -34,6 +34,7 @@ class Dialogue:
     """See the module. It lives from the first turn to the answer, and is held by the calls that it waits for."""
 
     __slots__ = (
+        "_acted",
         "_began",
         "_cut",
         "_frame",
@@ -75,6 +76,8 @@ class Dialogue:
         self._lines: list[str] = []
         self._shown: list[dict[str, Any]] = []
         self._cut: Failure | None = None
+        # A tool that acts was called: what was read before may not be so any more.
+        self._acted = False
         name = step.place.name(frame.items)
         where = "".join(f".{turn}" for turn in frame.turns)
         self._session = f"{frame.row}/{name}{where}"
@@ -286,7 +289,8 @@ class Dialogue:
         args = list(asked.args)
         made = self._tool_call(place, asked)
         name, order = step.place.name(frame.items), step.place.order(frame.items)
-        key = merge_key(tool, args)
+        key = None if self._acted and tool.effects != "pure" else merge_key(tool, args)
+        self._acted = self._acted or tool.effects not in ("pure", "read")
         known = None
         if tool in step.askings:
             turns = (*frame.turns, self._turn, place)

@@ -331,3 +331,20 @@ def test_each_turn_computes_only_what_is_new(shop: Path, policy: str) -> None:
         assert len(turns) == 5
         for (before, _), (_, cached) in pairwise(turns):
             assert cached >= before - 1
+
+
+@BOTH
+def test_what_was_read_is_read_again_after_a_call_that_acts(shop: Path, native: bool) -> None:
+    look, pay = ("orders", {"customer": "ann"}), ("pay", {"amount": 1})
+    rules = [
+        {"turn": [1, 3], "calls": calls(look)},
+        {"turn": 2, "calls": calls(pay)},
+        {"turn": 4, "calls": calls(("long", {"size": 3}), ("long", {"size": 3}))},
+        {"turn": 5, "answer": "done"},
+    ]
+    ran = go(workflow("max_turns 6", tools="orders, pay, long"), rules, shop, native=native)
+    step = ran.report.steps["answer"]
+    assert ran.column("answer") == ["done"]
+    assert (step.tool_calls, step.merged) == (5, 1)  # only what depends on its arguments alone is taken over
+    reading = [{"turn": [1, 2, 3], "calls": calls(look)}, {"turn": 4, "answer": "done"}]
+    assert go(workflow("max_turns 6"), reading, shop, native=native).report.steps["answer"].merged == 2
