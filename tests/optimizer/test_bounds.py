@@ -11,6 +11,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from plans_support import plan_of
 
 from helix.optimizer.bounds import Bounds, MeasuredCall, MeasuredTool, measured_bounds
+from helix.optimizer.driver import optimize
 from helix.optimizer.engine_time import H100, EngineTime
 from helix.optimizer.tokens import estimate, from_ids
 
@@ -115,3 +116,28 @@ def test_equal_bounds_name_the_first() -> None:
 def test_no_calls() -> None:
     found = measured_bounds(PLAN, [], CHARS)
     assert (found.lower_bound, found.p_min) == (0.0, 0.0)
+
+
+def test_the_steps_of_an_unrolled_loop_stand_on_the_path() -> None:
+    plan = plan_of("""
+        workflow w(q: text)
+        let roles = ["x", "y"]
+        views = for role in roles { v = llm { user "{{ role }}{{ q }}" } yield v }
+        r = llm { user "{{ views }}" }
+        output r
+    """)
+    unrolled = optimize(plan).plan
+    calls = [
+        call(0, "views[0].v", "xQ", "a" * 3),
+        call(0, "views[1].v", "yQ", "b" * 5),
+        call(0, "r", "both", "c" * 2),
+    ]
+    both = [measured_bounds(each, calls, CHARS, engine=ROUND).critical_path for each in (plan, unrolled)]
+    assert both[0] == both[1] == pytest.approx((2 + 50 + 4 + 20) / 1000)
+
+
+def test_attention_and_small_caches_count() -> None:
+    engine = EngineTime(name="round", a=0.0, b=1.0, c=0.5, d=10.0, e=0.0, f=0.0, batch=4, capacity=8)
+    found = measured_bounds(PLAN, [call(0, "a", "x" * 10, "o" * 5)], CHARS, engine=engine)
+    # 14 tokens behind none; decoding holds (14 * 5 + 15) tokens of the 8 that there are room for.
+    assert found.engine == pytest.approx((14 + 0.5 * 14**2 + 10.0 * (14 * 5 + 15) / 8) / 1000)
