@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from helix import __version__
+from helix.cli_bench import bench
 from helix.cli_files import constants_of as _constants
 from helix.cli_files import load_workflow as _load
 from helix.cli_simulate import simulate
@@ -202,8 +203,8 @@ def fmt(files: tuple[str, ...], only_check: bool, to_stdout: bool) -> int:
     show_default=True,
     help="How to show it: html is a page of its own, mermaid and dot are graphs.",
 )
-@click.option("--verbose", "-v", is_flag=True, help="Add each rule's law, and the rules that changed nothing.")
 @click.option("--patterns", metavar="FILE.json", help="Show which calls of agents these patterns would make ahead.")
+@click.option("--verbose", "-v", is_flag=True, help="Add each rule's law, and the rules that changed nothing.")
 @click.option("--width", type=click.IntRange(40), help="Columns to fit into (default: those of the terminal).")
 @_store
 @access_options
@@ -300,7 +301,6 @@ def explain(file: str, constants: tuple[str, ...], store: Path | None, **options
 @click.option("--prices", metavar="P,R[,C]", help="Prices of a million tokens, for the report: prompt, reply, cached.")
 @click.option("--trace", metavar="FILE.jsonl", help="Write what models decided and tools gave, event by event.")
 @click.option("--lane", multiple=True, metavar="NAME=N", help="Make N calls of this lane of tools at once.")
-@access_options
 @click.option(
     "--speculate",
     metavar="MODE",
@@ -309,6 +309,7 @@ def explain(file: str, constants: tuple[str, ...], store: Path | None, **options
     help="Make reads ready that will probably be asked for: off, shadow (count what that would save), on.",
 )
 @click.option("--patterns", metavar="FILE.json", help="Mined patterns that say what agents will ask for.")
+@access_options
 @watch_options
 @click.option("--quiet", "-q", is_flag=True, help="Say nothing but errors.")
 def run(file: str, source: str | None, target: str, constants: tuple[str, ...], quiet: bool, **options: Any) -> int:
@@ -390,9 +391,12 @@ def show(file: str, rows: int, columns: str | None, input_format: str | None, wi
     print_preview(found if columns is None else found.only(columns), width=width, cell=cell)
 
 
+cli.add_command(bench)
+cli.add_command(tools)
+
+
 cli.add_command(simulate)
 cli.add_command(traces)
-cli.add_command(tools)
 
 
 @cli.group()
