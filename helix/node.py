@@ -175,7 +175,9 @@ def part_text(value: Any) -> str:
 
 
 def _record_text(record: Any, kind: type) -> str:
-    text = ",".join([f'"@":"{kind.__name__}"', *[f'"{name}":{part_text(value)}' for name, value in sorted(_told(record))]])
+    text = ",".join(
+        [f'"@":"{kind.__name__}"', *[f'"{name}":{part_text(value)}' for name, value in sorted(_told(record))]]
+    )
     text = f"{{{text}}}"
     if len(_KNOWN) >= _MOST_KNOWN:
         _KNOWN.clear()

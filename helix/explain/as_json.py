@@ -40,7 +40,8 @@ def report_json(report: ExplainReport, *, stage: Stage = "all") -> dict[str, Any
         "optimized": to_json(report.plan),
         "tree": report.tree.as_json(),
         "physical": _physical(report.physical),
-        "patterns": None if report.patterns is None else [asdict(agent) for agent in report.patterns],
+        # Where patterns were given.
+        **({} if report.patterns is None else {"patterns": [asdict(agent) for agent in report.patterns]}),
         "table": None if report.table is None else _table(report.table),
         "cost": report.costs.as_json(),
         "measured": None if report.measured is None else _measured(report.measured),

@@ -199,7 +199,9 @@ def test_error_kinds() -> None:
     documented = [word for cell in first_cells(reference("results.md"), "kind") for word in words(cell)]
     files = [*(ROOT / "helix").glob("*.py"), *(ROOT / "helix" / "executor").rglob("*.py")]
     source = "\n".join(path.read_text(encoding="utf-8") for path in files if path.name != "schema_value.py")
-    raised = re.findall(r"Failure\(\s*\"([a-z_.]+)\"|\bkind(?:: str)? = \"([a-z_.]+)\"(?! if)|kind=\"([a-z_.]+)\"", source)
+    raised = re.findall(
+        r"Failure\(\s*\"([a-z_.]+)\"|\bkind(?:: str)? = \"([a-z_.]+)\"(?! if)|kind=\"([a-z_.]+)\"", source
+    )
     inside = {"dropped"}  # the mark of a row that a filter left out: no error
     kinds = {kind for found in raised for kind in found if kind} - inside
     assert kinds | set(ERROR_KINDS) == set(documented)

@@ -17,10 +17,11 @@ from random_workflows import case
 from helix.errors import SourceErrors
 from helix.grammar.bind import bind
 from helix.grammar.parse import parse
-from helix.logical import Limit, LogicalPlan, spine
+from helix.logical import Agent, Limit, LogicalPlan, every_node, spine
 from helix.optimizer.prompts import Unknown, bind_prompts
 from helix.optimizer.tokens import estimate
 from helix.optimizer.tree import build_tree
+from helix.places import static_name
 
 # Most workflows drawn end in rows that failed on purpose; a block holds enough of the others.
 SEEDS = 360
@@ -34,6 +35,16 @@ def plan_of_case(seed: int) -> tuple[LogicalPlan, list[dict[str, Any]]] | None:
         return bind(parse(made.workflow.text), modules=modules).plan, made.rows
     except SourceErrors:
         return None
+
+
+def _goes_on(request: Any, first: Any) -> bool:
+    size = len(first.messages)
+    return (
+        request.step == first.step
+        and len(request.messages) > size
+        and request.messages[:size] == first.messages
+        and request.messages[size][0] == "assistant"
+    )
 
 
 @pytest.mark.parametrize("block", range(4))
@@ -50,8 +61,14 @@ def test_random_workflows(block: int) -> None:
         paths: dict[str, list[Any]] = {}
         for op in tree.ops:
             paths.setdefault(op.step, []).append(tree.path(op))
+        agents = {static_name(node.step) for node in every_node(plan.sink) if isinstance(node, Agent)}
+        begun: list[Any] = []
         for request in asked:
             requests += 1
+            if request.step in agents and any(_goes_on(request, first) for first in begun):
+                # A later turn of an agent: what it began with is a path, and what came then hangs on it.
+                continue
+            begun.append(request)
             found = [path for path in paths.get(request.step, []) if matches(path, request.messages)]
             assert found, f"workflow {seed}: no path of `{request.step}` is {request.messages}"
         # A limit ends the run before all rows are in, an error the row before all its calls.

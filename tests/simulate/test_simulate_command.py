@@ -325,9 +325,7 @@ def test_settings_of_the_server(simulate: Any) -> None:
 
 
 def test_a_small_cache_shows(simulate: Any) -> None:
-    data = json.loads(simulate(*QUICK, "--format", "json", "--kv-tokens", "800", "--policy", "lpm").stdout)[
-        "optimized"
-    ]
+    data = json.loads(simulate(*QUICK, "--format", "json", "--kv-tokens", "800", "--policy", "lpm").stdout)["optimized"]
     assert data["tokens"]["evicted"] > 0
     assert data["peak_locked"] >= 0.8
     assert [phase["by"] for phase in data["phases"]] == ["kv"] * 3

@@ -30,7 +30,7 @@ EXAMPLES = sorted((ROOT / "examples").glob("*/*.helix"))
 TABLES = {
     "debate": "motions.csv", "group_reduce": "reviews.jsonl", "map_reduce": "questions.jsonl",
     "parallel_chains": "reviews.csv", "refinement": "logs.jsonl", "reflection": "notices.jsonl",
-    "trading": "tickers.jsonl", "triage": "tickets.jsonl",
+    "trading": "tickers.jsonl", "triage": "tickets.jsonl", "helpdesk": "questions.jsonl",
 }  # fmt: skip
 WORDS = ("margin", "debt", "growth", "risk", "rumour", "order", "plant", "price", "chart", "report")
 

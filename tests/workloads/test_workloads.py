@@ -100,7 +100,7 @@ def test_what_is_explained_does_not_depend_on_hashes() -> None:
 
 def test_each_shape_is_counted() -> None:
     assert {path.stem for path in SHAPES} == CALLS.keys()
-    assert len(EXAMPLES) == 8
+    assert len(EXAMPLES) == 9
     assert len(list((FOLDER / "golden").iterdir())) == len(SHAPES) + len(EXAMPLES)
 
 
