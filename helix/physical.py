@@ -114,11 +114,11 @@ class PhysicalPlan:
     Rows are released in blocks of `block` rows in the order of `plan.scan.order`; `group_by` are the columns whose
     equal values make a `RowGroup` (none: every row stands for itself). `groups` are known where the table was looked
     at, in the order of release: on one rank that of their keys, on several the ranks' own orders side by side. Ranks
-    of other rows are chosen as they come. `steps` stand in the order of release for one row. `calls` are those of a small
-    table in their order, each by its row and node, where that is better than the order of the steps. `row_tokens` is the room
-    in tokens that a row takes in a KV cache while it is worked on, its replies included, and `held_tokens` the part of
-    it that has to stay from one phase to a later one; `fixed_tokens` are what all rows share, `call_tokens` the most
-    that one call takes below that.
+    of other rows are chosen as they come. `steps` stand in the order of release for one row. `calls` are those of a
+    small table in their order, each by its row and node, where that is better than the order of the steps. `row_tokens`
+    is the room in tokens that a row takes in a KV cache while it is worked on, its replies included, and `held_tokens`
+    the part of it that has to stay from one phase to a later one; `fixed_tokens` are what all rows share, `call_tokens`
+    the most that one call takes below that.
 
     `kv_tokens` and `max_running` are those of one rank, as they were given; `kv_wanted` are the tokens that the cache
     of a rank should hold. `rows` are those of the table, `loads` the seconds of engine time of each rank, where groups

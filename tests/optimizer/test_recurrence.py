@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from helix.optimizer.lowering.exact import MOST_CALLS, best_order
+from helix.optimizer.lowering.exact import best_order
 from helix.optimizer.lowering.recurrence import Call, fresh_after, timeline
 
 # Two prompts of 10 + 5 and 10 + 20 tokens that share ten, and one that shares nothing.

@@ -57,7 +57,7 @@ def test_sizes_beyond_the_data_are_flagged() -> None:
 def test_an_unknown_gpu_is_named() -> None:
     with pytest.raises(OptionError, match="did you mean `h100`"):
         published_cost("h10")
-    with pytest.raises(OptionError, match="unknown GPU `b9000`; .*h100"):
+    with pytest.raises(OptionError, match=r"unknown GPU `b9000`; .*h100"):
         gpu_memory("b9000")
     with pytest.raises(OptionError, match="no shape of model"):
         model_shape("gpt")

@@ -27,8 +27,8 @@ class Workload:
     evenly between as much below its mean as above. `cap` is the most. `redundant` is a workflow of the same results as
     somebody writes it who thinks of one branch at a time (None: the same), `redundant_rows` are its rows. `days`: the
     rows of a first day are run before, on the same engine. `tools` makes the tools for a seed, who tell how long they
-    take, and `lanes` says how many of each lane run at once. `kv_tokens` and `ranks` are those of the workload where it has its own. `published` says what of the shape
-    differs from the published one.
+    take, and `lanes` says how many of each lane run at once. `kv_tokens` and `ranks` are those of the workload where it
+    has its own. `published` says what of the shape differs from the published one.
     """
 
     name: str

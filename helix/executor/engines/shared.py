@@ -85,7 +85,8 @@ class SharedEngine:
 class SharedEngines:
     """The engines, and the loop that they live in; a context manager, which closes them all.
 
-    `loop_factory` makes the loop (None: an ordinary one); one in virtual time may break off, which whoever waits is told.
+    `loop_factory` makes the loop (None: an ordinary one); one in virtual time may break off, which whoever waits is
+    told.
     """
 
     def __init__(
