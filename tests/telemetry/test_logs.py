@@ -76,13 +76,14 @@ def logged(folder: Path, **options: Any) -> list[tuple[str, str]]:
 
 def test_a_level_leaves_the_lower_ones_out(folder: Path) -> None:
     few = [("call", "warning"), ("run.ended", "warning")]
+    before = list(LOGGER.handlers)
     assert len(logged(folder, log_level="debug")) == 5
     assert logged(folder, log_level="info") == [("run.began", "info"), *few]
     assert logged(folder, log_level="warning") == few
     assert logged(folder, log_level="error") == []
     # A file alone gets what a person should know.
     assert logged(folder) == logged(folder, log_level="info")
-    assert not LOGGER.handlers
+    assert LOGGER.handlers == before
 
 
 def test_without_a_file_it_goes_to_standard_error_and_without_a_level_nowhere(folder: Path) -> None:
