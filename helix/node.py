@@ -152,8 +152,8 @@ def content_text(node: Node) -> str:
 
 
 _quoted = json.encoder.encode_basestring
-# Texts of records, by the record itself: the same model, type, template or message is in many operators. The record is
-# kept with its text, so that no other one can come to its address meanwhile.
+# Texts of records that hold no operators, by the record itself: the same model, type or template is in many. The record
+# is kept with its text, so that no other one can come to its address meanwhile.
 _KNOWN: dict[int, tuple[object, str]] = {}
 _MOST_KNOWN = 4096
 
@@ -179,7 +179,8 @@ def _record_text(record: Any, kind: type) -> str:
         [f'"@":"{kind.__name__}"', *[f'"{name}":{part_text(value)}' for name, value in sorted(_told(record))]]
     )
     text = f"{{{text}}}"
-    if len(_KNOWN) >= _MOST_KNOWN:
-        _KNOWN.clear()
-    _KNOWN[id(record)] = record, text
+    if not issubclass(kind, Holder):
+        if len(_KNOWN) >= _MOST_KNOWN:
+            _KNOWN.clear()
+        _KNOWN[id(record)] = record, text
     return text

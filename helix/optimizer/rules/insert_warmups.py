@@ -56,17 +56,14 @@ def insert_warmups(plan: LogicalPlan, context: RuleContext) -> LogicalPlan:
     if any(isinstance(each, Limit) for each in rows):
         return plan
     many = context.stats is None or context.stats.rows > 1 or any(isinstance(each, Unnest) for each in rows)
-    found = tuple(_steps(scope_of(plan).nodes, many, set()))
-    if all(node.lead for node, _ in found):
+    steps = tuple(_steps(scope_of(plan).nodes, many, set()))
+    others = [step for step in steps if not step.node.lead]
+    if not others:
         return plan
-    steps = [_Step(node, static_prefix(node), several) for node, several in found]
     alike = Counter(step.alike for step in steps)
-    long = {prefix for prefix in {step.prefix for step in steps} if estimated_tokens(prefix) >= SHORTEST}
-    leading = {
-        step.node.id
-        for step in steps
-        if not step.node.lead and step.prefix in long and (step.many or alike[step.alike] > 1)
-    }
+    several = [step for step in others if step.many or alike[step.alike] > 1]
+    long = {prefix for prefix in {step.prefix for step in several} if estimated_tokens(prefix) >= SHORTEST}
+    leading = {step.node.id for step in several if step.prefix in long}
     return marked(plan, lambda node: {"lead": True} if node.id in leading else {}) if leading else plan
 
 
@@ -84,9 +81,8 @@ class _Step:
         return self.node.model.engine, self.node.model.name, self.prefix[:COMPARED]
 
 
-def _steps(nodes: Iterable[Node], many: bool, varying: set[str]) -> Iterator[tuple[Generate, bool]]:
-    """The llm steps among nodes, inputs first, and inside their sub-plans, and whether each makes several calls.
-    `many`: the nodes run several times.
+def _steps(nodes: Iterable[Node], many: bool, varying: set[str]) -> Iterator[_Step]:
+    """The llm steps among nodes, inputs first, and inside their sub-plans. `many`: they run several times.
 
     `varying` takes up the nodes whose values differ from row to row, or may.
     """
@@ -94,7 +90,7 @@ def _steps(nodes: Iterable[Node], many: bool, varying: set[str]) -> Iterator[tup
         if isinstance(node, Project | Generate | Invoke | Map) or any(read.id in varying for read in node.inputs):
             varying.add(node.id)
         if isinstance(node, Generate):
-            yield node, _calls_many(node, many, varying)
+            yield _Step(node, static_prefix(node), _calls_many(node, many, varying))
         for _, body in bodies(node):
             yield from _steps(body_nodes(body), many or isinstance(node, Map), varying)
 

@@ -344,9 +344,5 @@ def clipped(text: str) -> str:
 
 def digest(*parts: str) -> str:
     """16 hexadecimal digits that stand for some texts."""
-    made = hashlib.blake2b(digest_size=8)
-    for part in parts:
-        data = part.encode("utf-8", "surrogatepass")
-        made.update(b"%d:" % len(data))
-        made.update(data)
-    return made.hexdigest()
+    data = [part.encode("utf-8", "surrogatepass") for part in parts]
+    return hashlib.blake2b(b"".join([b"%d:%b" % (len(each), each) for each in data]), digest_size=8).hexdigest()
