@@ -216,6 +216,30 @@ ys = for x in xs {
 }
 output ys
 """,
+    "a name that a branch sets, and a loop sets again by a tool that acts, for nobody": """
+tool save(items: list[text]) -> list[text] from python "lib:save" effects write
+if n > 2 {
+  t = a
+  s = xs
+} else {
+  t = a
+  s = null
+}
+repeat up to 2 until false {
+  if n > 5 {
+    t = t
+  }
+  s = save([t])
+}
+output t
+""",
+    "unordered parts that fail of themselves and of a step of the same name": """
+s = llm { user "{{ xs[1] }}" }
+repeat up to 1 until false {
+  s = llm { user unordered { part "{{ s }} {{ n }} {{ a }}" part "{{ xs[0] }}" } }
+}
+output a, s
+""",
     "limits around a tool that acts": """
 tool save(items: list[text]) -> list[text] from python "lib:save" effects write
 limit 3
@@ -239,6 +263,7 @@ def test_what_was_found_stays_found(body: str) -> None:
     for failing in (0.0, 0.3):
         for count in range(1, len(RULES) + 1):
             check(Case(workflow=subject, rows=rows, failing=failing), RULES[:count])
+            check(Case(workflow=subject, rows=rows, failing=failing), RULES[count - 1 : count])
         check(Case(workflow=subject, rows=[*rows, {"a": "", "n": 1, "xs": []}], failing=failing), RULES)
 
 

@@ -107,6 +107,8 @@ def _results(holder: Node, read: set[str]) -> set[str]:
     results = dict(holder.body.results)
     carried = {name for name, _ in holder.carried}
     found = read | ({Repeat.UNTIL} & results.keys())
+    # What acts stays, under the name that it has: then that is carried on too.
+    found |= {name for name in carried if name in results and acts(results[name])}
     while more := (_parameters(holder.body, found) & carried) - found:
         found |= more
     return found

@@ -8,6 +8,7 @@ from itertools import permutations
 from typing import Any
 
 from helix.canonical import canonical_text
+from helix.expr import Expr
 from helix.logical import (
     Apply,
     Body,
@@ -27,9 +28,10 @@ from helix.logical import (
 )
 from helix.optimizer.rewrite import with_inputs
 from helix.optimizer.rule import RuleContext, TableStats, rule
+from helix.optimizer.safety import safe_type
 from helix.optimizer.variation import Deciders, Scope, distinct, text_pieces
 from helix.places import PIN
-from helix.template import Text
+from helix.template import Block, Slot, Text
 
 # As many parts are laid out by trying all orders; of more the best is put first, one after the other.
 TRIED = 6
@@ -107,7 +109,7 @@ class _Layout:
         """The prompt with its unordered parts laid out. `old` is the step as the scope knows it."""
         made: list[PromptPart] = []
         for number, (known, part) in enumerate(zip(old.prompt, new.prompt, strict=True)):
-            if part.unordered and len(part.content) > 1:
+            if part.unordered and len(part.content) > 1 and not any(map(_may_begin_in, known.content)):
                 names = [_name(content) for content in known.content]
                 alike = tuple(sorted(names))
                 if alike not in self._decided:
@@ -123,6 +125,30 @@ class _Layout:
                 part = replace(part, content=tuple(content))
             made.append(part)
         return tuple(made)
+
+
+def _may_begin_in(content: Value) -> bool:
+    """Whether a failure may begin in a part, not in a step that it reads. It is told by the name of the prompt's own
+    step then, and so may another part's be: of two such the one that stands first is the row's error.
+    """
+    stack: list[Node] = [content]
+    while stack:
+        node = stack.pop()
+        if not isinstance(node, Apply | Render):
+            continue
+        if node is not content and node.label and not node.label.startswith(PIN):
+            continue
+        kinds = [arg.type for arg in node.args]
+        if isinstance(node, Apply):
+            expressions: list[Expr] | None = [node.expr]
+        elif any(isinstance(segment, Block) for segment in node.template.segments):
+            expressions = None
+        else:
+            expressions = [segment.value for segment in node.template.segments if isinstance(segment, Slot)]
+        if expressions is None or any(safe_type(each, kinds) is None for each in expressions):
+            return True
+        stack.extend(node.args)
+    return False
 
 
 def _name(content: Value) -> str:
