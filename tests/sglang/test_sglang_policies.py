@@ -145,9 +145,10 @@ def test_two_ranks_compute_each_beginning_once(sglang_servers: Servers) -> None:
     made = Counted(servers, QUESTIONS, rows)
     around = Counted(servers, QUESTIONS, rows, policy="fcfs", rules=[])
     assert min(made.asked) >= 0.25 * sum(made.asked)
-    # Each document once, on the rank that works on it; the template and the first words on both.
+    # Each document once for each rank that works on it: that is one, but for some of which a rank that has run out of
+    # work takes over calls; the template and the first words are on both. Sent round about all are on both.
     prompts = [f"Read this policy.\n{row['doc']}\nQuestion: {row['question']}" for row in rows]
     least = distinct_tokens(servers[0], prompts)
-    assert sum(made.prefilled) <= 1.06 * least
+    assert sum(made.prefilled) <= 1.4 * least
     assert made.hits > around.hits
     assert [row["_row"] for row in made.rows] == list(range(36))
