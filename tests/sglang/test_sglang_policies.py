@@ -60,6 +60,17 @@ class Counted:
         before = [server.metrics() for server in servers]
         where = "sglang://" + ",".join(server.address.partition("://")[2] for server in servers)
         engine = SGLangEngine(where, open_timeout=120.0)
+        # Of each call the rank that took it, and its last message.
+        self.sent: list[tuple[int | None, str]] = []
+        generate = engine.generate
+
+        async def noted(request: Any) -> Any:
+            reply = await generate(request)
+            rank = request.rank if reply.rank is None else reply.rank
+            self.sent.append((rank, request.messages[-1].content))
+            return reply
+
+        engine.generate = noted  # type: ignore[method-assign]
         self.result: RunResult = workflow.run(rows, engine=engine, report=True, **options)
         assert self.result.report.failed_rows == 0
         grown = [
@@ -145,10 +156,11 @@ def test_two_ranks_compute_each_beginning_once(sglang_servers: Servers) -> None:
     made = Counted(servers, QUESTIONS, rows)
     around = Counted(servers, QUESTIONS, rows, policy="fcfs", rules=[])
     assert min(made.asked) >= 0.25 * sum(made.asked)
-    # Each document once for each rank that works on it: that is one, but for some of which a rank that has run out of
-    # work takes over calls; the template and the first words are on both. Sent round about all are on both.
-    prompts = [f"Read this policy.\n{row['doc']}\nQuestion: {row['question']}" for row in rows]
-    least = distinct_tokens(servers[0], prompts)
-    assert sum(made.prefilled) <= 1.4 * least
+    # Each document once for each rank that works on it: one, but where a rank without work takes over calls.
+    by_rank = [[prompt for rank, prompt in made.sent if rank == number] for number in range(2)]
+    assert sum(map(len, by_rank)) == len(rows)
+    least = sum(distinct_tokens(server, prompts) for server, prompts in zip(servers, by_rank, strict=True))
+    assert sum(made.prefilled) <= 1.06 * least
+    assert least <= 1.4 * distinct_tokens(servers[0], [prompt for _, prompt in made.sent])
     assert made.hits > around.hits
     assert [row["_row"] for row in made.rows] == list(range(36))
