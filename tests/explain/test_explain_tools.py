@@ -25,4 +25,5 @@ def test_tools_reach_what_the_command_line_allows(
         assert "--allow-private 127.0.0.1 allows it" in done.stderr
         done = inside(*asked, "--allow-private", "127.0.0.1", cwd=folder.path, monkeypatch=monkeypatch, capfd=capfd)
         assert done.returncode == 0, done.stderr
-        assert [each["path"] for each in server.asked] == ["/one", "/two"]
+        # Both rows ask at once: which of the two reaches the server first is not promised.
+        assert sorted(each["path"] for each in server.asked) == ["/one", "/two"]
