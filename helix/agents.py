@@ -17,7 +17,7 @@ from typing import Any
 from helix.canonical import constant_text, to_json_text
 from helix.logical import Agent, Const, Generate, PromptPart
 from helix.services import Tool
-from helix.tool_schema import function_definition
+from helix.tools.schema import function_definition
 from helix.types import JSON, TEXT, ListOf, Record, Type, json_schema
 
 # The calls that one turn may ask for.

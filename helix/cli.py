@@ -14,14 +14,14 @@ from typing import Any
 import click
 
 from helix import __version__
-from helix.cli_bench import bench
-from helix.cli_files import constants_of as _constants
-from helix.cli_files import load_workflow as _load
-from helix.cli_simulate import simulate
-from helix.cli_tools import access_options, tools
-from helix.cli_traces import traces
-from helix.cli_watch import WATCHED, watch_options
 from helix.errors import HelixError, InputError, OptionError
+from helix.options.bench import bench
+from helix.options.files import constants_of as _constants
+from helix.options.files import load_workflow as _load
+from helix.options.simulate import simulate
+from helix.options.tools import access_options, tools
+from helix.options.traces import traces
+from helix.options.watch import WATCHED, watch_options
 from helix.progress import clean
 
 WRONG, FAILED, INTERRUPTED = 2, 3, 130
@@ -115,7 +115,7 @@ def check(files: tuple[str, ...], constants: tuple[str, ...], as_json: bool, nam
     helix check *.helix --set tone=warm
     helix check - --as support.helix --json < unsaved.helix
     """
-    from helix.command_check import check_command
+    from helix.commands.check import check_command
 
     return check_command(files, _constants(constants), _load, as_json=as_json, named=named)
 
@@ -218,7 +218,7 @@ def explain(file: str, constants: tuple[str, ...], store: Path | None, **options
     helix explain support.helix -i tickets.csv --limit 20 -e embedded --analyze
     helix explain support.helix --format html > support.html
     """
-    from helix.command_explain import explain_command
+    from helix.commands.explain import explain_command
     from helix.executor.store.settings import FOLDER
 
     return explain_command(_load(file), constants=_constants(constants), store=store or FOLDER, **options)
@@ -319,7 +319,7 @@ def run(file: str, source: str | None, target: str, constants: tuple[str, ...], 
     helix run support.helix --input tickets.csv --output replies.parquet
     helix run support.helix -i tickets.jsonl -e http://127.0.0.1:8000/v1 -m llama-3.1-8b -c 64
     """
-    from helix.command_run import run_command
+    from helix.commands.run import run_command
     from helix.telemetry.watching import watching
 
     watched = {name: options.pop(name) for name in WATCHED}
@@ -362,7 +362,7 @@ def serve(
     helix serve support.helix -m ./model --ranks 2 --dry-run -- --tp-size 2
     helix serve --cpu
     """
-    from helix.command_serve import serve_command
+    from helix.commands.serve import serve_command
 
     if file is not None and file.startswith("-"):
         extra, file = (file, *extra), None
@@ -416,7 +416,7 @@ def cache_show(store: Path | None, form: str) -> int:
     helix cache show
     helix cache show --store shared --format json
     """
-    from helix.command_cache import show_command
+    from helix.commands.cache import show_command
     from helix.executor.store.settings import FOLDER
 
     return show_command(store or FOLDER, form)
@@ -434,7 +434,7 @@ def cache_clear(store: Path | None, older_than: str | None, keep_runs: bool, sur
     helix cache clear
     helix cache clear --older-than 30d --yes
     """
-    from helix.command_cache import clear_command
+    from helix.commands.cache import clear_command
     from helix.executor.store.settings import FOLDER
 
     return clear_command(store or FOLDER, older_than, keep_runs, sure)

@@ -30,7 +30,7 @@ from helix.logical import (
     readable,
 )
 from helix.places import is_name
-from helix.template import Block, Slot, Template, Text
+from helix.templates.template import Block, Slot, Template, Text
 from helix.types import quote
 from helix.unparse import jinja_expr, unparse_expr
 

@@ -27,7 +27,7 @@ from helix.schema import Column
 from helix.services import Effects as Effects
 from helix.services import Model as Model
 from helix.services import Tool as Tool
-from helix.template import Template
+from helix.templates.template import Template
 from helix.types import TEXT, ListOf, Type
 
 OnError = Literal["fail", "null"]

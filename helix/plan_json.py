@@ -14,11 +14,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any
 
-from helix import expr, logical, schema, template
+from helix import expr, logical, schema
 from helix import types as kinds
 from helix.errors import PlanError, TemplateError, near_match
 from helix.logical import LogicalPlan, Node, Sink, bodies, body_nodes, content
 from helix.span import Source, Span
+from helix.templates import template
 from helix.verify import verify
 
 FORMAT = "helix-plan"
@@ -356,7 +357,7 @@ def _json(value: Any, where: str) -> Any:
 
 def _check_blocks(node: logical.Render, where: str) -> None:
     """What Jinja2 renders has to be what templates may say."""
-    from helix.jinja import block_names
+    from helix.templates.jinja import block_names
 
     for segment in node.template.segments:
         if isinstance(segment, template.Block):

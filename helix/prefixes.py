@@ -8,7 +8,7 @@ from helix.expr import Arg
 from helix.functions import to_text
 from helix.logical import Const, Fetch, Generate, Render, Value
 from helix.replies import parse_reply
-from helix.template import Slot, Text
+from helix.templates.template import Slot, Text
 
 # Marks the beginning of a message in a prefix: no text of a prompt holds them by chance.
 _ROLE, _TEXT = "\x1e", "\x1f"

@@ -11,7 +11,7 @@ from typing import Literal as OneOf
 
 from helix.expr import Expr, ListExpr
 from helix.span import Span
-from helix.template import Template
+from helix.templates.template import Template
 from helix.types import Type
 
 

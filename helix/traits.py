@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from helix.effects import join
 from helix.logical import (
     Agent,
     Apply,
@@ -29,7 +28,8 @@ from helix.logical import (
     body_nodes,
     readable,
 )
-from helix.sql_clock import is_volatile
+from helix.sql.clock import is_volatile
+from helix.tools.effects import join
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

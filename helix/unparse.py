@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from helix.expr import Arg, Binary, Call, Expr, Field, Index, ListExpr, Literal, Name, RecordExpr, Unary
 from helix.functions import FUNCTIONS
-from helix.template import Block, Slot, Template, Text
+from helix.templates.template import Block, Slot, Template, Text
 from helix.types import is_word, quote
 
 _LEVELS = {

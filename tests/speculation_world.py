@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from helix.effects import Effect, effects_of_hints, overlap
 from helix.errors import ToolError
 from helix.executor.engines.sim.loop import run_virtual
 from helix.executor.speculation.effect import effect_of
@@ -26,6 +25,7 @@ from helix.executor.speculation.state import SpeculationState
 from helix.executor.tool_calls import Deciding, Decision, ToolCall, ToolCalls
 from helix.schema import Column
 from helix.services import Tool
+from helix.tools.effects import Effect, effects_of_hints, overlap
 from helix.types import INT, JSON, TEXT
 
 DOMAINS = ("a", "a.x", "b", "c.y")

@@ -40,7 +40,7 @@ from helix.syntax import (
     UseDecl,
     Workflow,
 )
-from helix.template import Block, Segment, Slot, Template, Text, parse_template, template
+from helix.templates.template import Block, Segment, Slot, Template, Text, parse_template, template
 from helix.types import SCALARS, Choice, ListOf, Optional, Record, Type
 from helix.words import RESERVED
 

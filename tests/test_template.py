@@ -14,7 +14,17 @@ from strategies import texts
 from helix.errors import TemplateError
 from helix.expr import Arg, Binary, Call, Expr, Field, Index, ListExpr, Literal, Name, RecordExpr, Unary
 from helix.functions import ExpressionError
-from helix.template import Block, Slot, Template, Text, map_template, parse_template, renderer, template, text_source
+from helix.templates.template import (
+    Block,
+    Slot,
+    Template,
+    Text,
+    map_template,
+    parse_template,
+    renderer,
+    template,
+    text_source,
+)
 
 
 def render(source: str | Template, **values: Any) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from helix.schema import Column
 from helix.services import Tool
-from helix.tool_schema import arguments_in_order, description, function_definition, parameters_schema, result_schema
+from helix.tools.schema import arguments_in_order, description, function_definition, parameters_schema, result_schema
 from helix.types import BOOL, INT, JSON, TEXT, Choice, ListOf, Record, optional
 
 TOOL = Tool(

@@ -9,7 +9,7 @@ from strategies import expressions, templates
 from helix.expr import Arg, Binary, Expr, Field, Literal, Name, walk
 from helix.grammar.parse import parse
 from helix.syntax import Let
-from helix.template import Slot, Template, parse_template, template
+from helix.templates.template import Slot, Template, parse_template, template
 from helix.unparse import is_duration, jinja_expr, unparse_expr, unparse_template
 
 

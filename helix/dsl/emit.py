@@ -47,7 +47,7 @@ from helix.syntax import (
     UnorderedPart,
     Workflow,
 )
-from helix.template import map_template
+from helix.templates.template import map_template
 
 
 def emit(trace: Trace, span: Span | None) -> Workflow:

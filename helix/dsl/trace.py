@@ -24,7 +24,7 @@ from helix.dsl.values import Names, Value, describe, is_tstring, kind_of
 from helix.expr import Binary, Call, Expr, ListExpr, Literal, Name, RecordExpr, transform
 from helix.span import Span
 from helix.syntax import Declaration, Keep, Limit, Llm, Param, Sort
-from helix.template import Segment, Slot, Template, Text, template
+from helix.templates.template import Segment, Slot, Template, Text, template
 
 
 @dataclass(eq=False, slots=True, kw_only=True)

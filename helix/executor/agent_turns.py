@@ -13,7 +13,7 @@ from helix.errors import OutputError, name_help
 from helix.executor.engines.base import FinishReason, Reply, ToolUse
 from helix.logical import Tool
 from helix.replies import completed, parse_reply
-from helix.tool_schema import arguments_in_order
+from helix.tools.schema import arguments_in_order
 from helix.types import JSON, TEXT, Optional, Type, found
 
 # Tokens are taken to be a quarter of the bytes where an engine tells none.

@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from helix.effects import HARMLESS
 from helix.evaluate import Callables, evaluator
 from helix.executor.foresee import Guesser, foreseen
 from helix.executor.frame import Dataflow
@@ -45,7 +44,8 @@ from helix.logical import (
     topological,
 )
 from helix.replies import parse_reply
-from helix.template import map_template, renderer
+from helix.templates.template import map_template, renderer
+from helix.tools.effects import HARMLESS
 from helix.traits import traits
 
 MakeCall = Callable[[Node, int, Place, Mapping[str, int], list[Operator]], Operator]

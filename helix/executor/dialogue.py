@@ -7,7 +7,6 @@ import json
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from helix.effects import HARMLESS
 from helix.errors import OutputError
 from helix.executor.agent_prompt import line_of
 from helix.executor.agent_turns import Answer, Asked, Turn
@@ -18,6 +17,7 @@ from helix.executor.frame import Frame
 from helix.executor.steps import prompt_bytes
 from helix.executor.tool_calls import Deciding, Decision, ToolCall, merge_key, named, source_of, spared
 from helix.executor.values import PENDING, Failure
+from helix.tools.effects import HARMLESS
 
 if TYPE_CHECKING:
     from helix.executor.agent import AgentStep

@@ -19,7 +19,7 @@ from helix.executor.engines.base import Request
 from helix.executor.tools import RunTool
 from helix.executor.tools.threads import charging
 from helix.services import Tool
-from helix.sql_clock import is_volatile
+from helix.sql.clock import is_volatile
 
 if TYPE_CHECKING:
     from helix.executor.calls import Call, Outcome

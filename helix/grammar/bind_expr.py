@@ -13,7 +13,7 @@ from helix.grammar.scope import Context, Scope, constant, null
 from helix.logical import Apply, Render, Value
 from helix.span import Span
 from helix.syntax import FunctionDecl
-from helix.template import Block, Segment, Slot, Template, template
+from helix.templates.template import Block, Segment, Slot, Template, template
 from helix.types import (
     BOOL,
     FLOAT,

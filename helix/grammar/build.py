@@ -38,7 +38,7 @@ from helix.syntax import (
     UseDecl,
     Workflow,
 )
-from helix.template import Template
+from helix.templates.template import Template
 from helix.types import Type
 
 

@@ -13,7 +13,7 @@ from helix.evaluate import is_number
 from helix.expr import Binary, Call, Expr, Field, Index, ListExpr, Literal, Name, RecordExpr, Unary
 from helix.grammar.strings import block_value, string_value, template_value
 from helix.span import Source, Span
-from helix.template import Template, parse_template, template
+from helix.templates.template import Template, parse_template, template
 from helix.types import SCALARS, TEXT, Choice, ListOf, Optional, Record, Type
 from helix.words import RESERVED
 

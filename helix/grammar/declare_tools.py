@@ -14,9 +14,9 @@ from helix.grammar.scope import Context, DeclaredTool
 from helix.logical import Effects, Tool
 from helix.schema import Column
 from helix.services import Origin
-from helix.sql_clock import is_volatile
+from helix.sql.clock import is_volatile
 from helix.syntax import FunctionDecl, Option, ToolDecl
-from helix.tool_targets import FILES, header, http_target, mcp_target, sql_backend
+from helix.tools.targets import FILES, header, http_target, mcp_target, sql_backend
 from helix.types import JSON, TEXT, ListOf, Table, fits
 
 EFFECTS: tuple[Effects, ...] = get_args(Effects)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from helix.grammar.strings import SLOT, block_value
-from helix.template import Template
+from helix.templates.template import Template
 from helix.types import quote
 from helix.unparse import unparse_template
 

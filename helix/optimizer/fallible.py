@@ -39,7 +39,7 @@ from helix.logical import (
     body_nodes,
 )
 from helix.optimizer.safety import safe_type
-from helix.template import Slot, Text
+from helix.templates.template import Slot, Text
 from helix.traits import traits
 from helix.types import JSON, ListOf, Table, Type, required
 

@@ -25,7 +25,7 @@ from helix.logical import (
     bodies,
     body_nodes,
 )
-from helix.template import Block, Slot
+from helix.templates.template import Block, Slot
 
 if TYPE_CHECKING:
     from jinja2 import nodes
@@ -157,7 +157,7 @@ class Uses:
             # Jinja2 would read a carriage return in a name as a line break.
             self.all = True
         else:
-            from helix.jinja import environment
+            from helix.templates.jinja import environment
 
             self._statements(environment().parse(source).body, dict(kinds))
 

@@ -9,7 +9,7 @@ from helix.expr import Arg, Binary, Call, Expr, Field, Index, ListExpr, Literal,
 from helix.logical import Apply, Render, Value
 from helix.optimizer.fallible import Fates
 from helix.optimizer.safety import safe_type
-from helix.template import Block, Segment, Slot
+from helix.templates.template import Block, Segment, Slot
 from helix.types import is_textual
 
 # Texts that repeat each other grow with each step: beyond so many pieces they stay apart.

@@ -21,7 +21,7 @@ from helix.optimizer.rule import TableStats
 from helix.optimizer.tokens import Tokenizer
 from helix.optimizer.tree.expected import ITEMS
 from helix.optimizer.tree.refs import HoleSource, Ref, Resolution
-from helix.template import Block, Slot
+from helix.templates.template import Block, Slot
 from helix.types import BOOL, FLOAT, INT, TEXT, Choice, ListOf, Optional, Record, Table, Type
 
 # Tokens of values of which nothing is known.

@@ -33,7 +33,7 @@ from helix.logical import (
 )
 from helix.optimizer.rule import TableStats
 from helix.optimizer.tokens import estimated_tokens
-from helix.template import Block, Text
+from helix.templates.template import Block, Text
 from helix.traits import traits
 
 # The columns that decide a value; None where no column does.

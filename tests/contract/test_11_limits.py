@@ -82,7 +82,7 @@ def test_11_times_of_a_call_and_of_the_run(ready: Folder) -> None:
 def test_11_times_that_are_none_are_refused(ready: Folder, option: str, value: str) -> None:
     if (option, value) not in (("--call-timeout", "0"), ("--run-timeout", "soon"), ("--run-timeout", "inf")):
         # One process for each is slow: the others go through the same function.
-        from helix.command_run import _seconds
+        from helix.commands.run import _seconds
         from helix.errors import HelixError
         from helix.executor.settings import RunSettings
 

@@ -25,8 +25,8 @@ from helix.functions import ALIASES, FUNCTIONS
 from helix.grammar.bind_steps import MAX_ROUNDS
 from helix.grammar.declare import MODEL_OPTIONS, STEP_OPTIONS
 from helix.grammar.parse import MAX_BYTES, MAX_DEPTH
-from helix.jinja import environment
 from helix.results import RunReport
+from helix.templates.jinja import environment
 from helix.types import SCALARS
 from helix.words import RESERVED
 

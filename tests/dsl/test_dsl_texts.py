@@ -17,7 +17,7 @@ from helix import syntax
 from helix.expr import Binary, Call, Field, Literal, Name
 from helix.grammar.format import format_workflow
 from helix.grammar.parse import parse
-from helix.template import Slot, Text
+from helix.templates.template import Slot, Text
 
 main = hx.model("m")
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helix.effects import (
+from helix.tools.effects import (
     HARMLESS,
     ORDER,
     Effect,

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from helix.sql_effects import sql_effect
+from helix.sql.effects import sql_effect
 
 SETUP = """
 CREATE TABLE orders (id INTEGER PRIMARY KEY, total INTEGER, note TEXT);

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from helix.sql_effects import sql_effect
+from helix.sql.effects import sql_effect
 
 FILE = Path(__file__).with_name("sql_statements.txt")
 

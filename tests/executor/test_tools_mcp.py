@@ -21,7 +21,7 @@ from helix.executor.tools.mcp_config import find_servers
 from helix.executor.tools.opener import ToolOpener
 from helix.schema import Column
 from helix.services import Tool
-from helix.tool_types import columns_of_schema, type_of_schema, word
+from helix.tools.types import columns_of_schema, type_of_schema, word
 from helix.types import INT, JSON, TEXT, ListOf, Record, Type, optional
 
 pytest.importorskip("mcp_types")

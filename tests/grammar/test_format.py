@@ -17,7 +17,7 @@ from helix.grammar.strings import block_value, template_value
 from helix.grammar.texts import block_token, quote_template, template_token
 from helix.span import Source, Span
 from helix.syntax import Comment, Let, Llm, MessagePart, ModelDecl, Option, Output, OutputItem, Param, Step, Workflow
-from helix.template import Slot, Text, parse_template, template
+from helix.templates.template import Slot, Text, parse_template, template
 from helix.types import TEXT
 
 SOURCE = Source(name="t", text="")

@@ -18,7 +18,7 @@ from helix.errors import SourceErrors
 from helix.expr import Binary, Call, Expr, Field, Index, ListExpr, Literal, Name, RecordExpr, Unary
 from helix.grammar.parse import parse
 from helix.syntax import Comment, If, Let, Llm, MessagePart, Output, Step, ToolDecl, UnorderedPart, Workflow
-from helix.template import Slot, Template, Text
+from helix.templates.template import Slot, Template, Text
 from helix.types import TEXT, Choice, Record
 
 NAMES = (

@@ -21,7 +21,7 @@ from helix.logical import Invoke, LogicalPlan, Tool, every_node
 from helix.optimizer.driver import optimize
 from helix.optimizer.rules.batch_point_lookups import KEYS, batch_point_lookups
 from helix.schema import Column
-from helix.sql_lookup import lookup_of
+from helix.sql.lookup import lookup_of
 from helix.types import JSON, TABLE, ListOf, Record, Type
 
 SHOP = """

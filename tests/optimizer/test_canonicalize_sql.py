@@ -22,8 +22,8 @@ from helix.optimizer.rule import RuleContext
 from helix.optimizer.rules.batch_point_lookups import batch_point_lookups
 from helix.optimizer.rules.canonicalize_sql import canonicalize_sql
 from helix.optimizer.rules.merge_equal_steps import merge_equal_steps
-from helix.sql_clock import is_volatile
-from helix.template import Template, Text
+from helix.sql.clock import is_volatile
+from helix.templates.template import Template, Text
 from helix.traits import traits
 from helix.types import TEXT
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helix.sql_lexer import tokens_of
-from helix.sql_normal import normal_query
+from helix.sql.lexer import tokens_of
+from helix.sql.normal import normal_query
 
 SCHEMA = """
 CREATE TABLE Orders (Id INTEGER PRIMARY KEY, customer TEXT, total REAL, "desc" TEXT, note);

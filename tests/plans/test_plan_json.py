@@ -35,7 +35,7 @@ from helix.logical import (
 from helix.plan_json import MAX_NODES, from_json, to_json
 from helix.schema import Column
 from helix.show import plan_text
-from helix.template import Block, Template
+from helix.templates.template import Block, Template
 from helix.types import BOOL, TEXT
 
 TEXT_OF_ALL = """workflow all(a: text, n: int?, items: list[text] = ["x"])

@@ -37,7 +37,7 @@ from helix.logical import (
     Value,
 )
 from helix.schema import Column
-from helix.template import Slot, Template, Text
+from helix.templates.template import Slot, Template, Text
 from helix.types import BOOL, INT, JSON, TEXT, ListOf, Optional, Type
 from helix.verify import verify
 

@@ -16,11 +16,7 @@ HEAVY = ("openai", "sglang", "torch", "pyarrow", "networkx", "lark", "jinja2", "
 # The command line sits above everything, `helix/api.py` joins the folders, all else is nouns and one front end.
 # The methods `run`, `explain`, ... of a workflow object reach `api` when they are called; nothing does on import.
 LATE = {("dsl", "helix.api")}
-TOP = (
-    "cli",
-    "__main__",
-    *sorted(path.stem for path in PACKAGE.glob("*.py") if path.stem.startswith(("cli_", "command_"))),
-)
+TOP = ("cli", "__main__", "commands", "options")
 # `explaining` is the part of `api` that explains; nothing but the command line and `api` knows of it.
 JOINTS = ("api", "bench", "callables", "explaining", "keeping", "loading", "prepared", "reporting", "simulating", *TOP)
 # What shows the work of a folder stands above that one, and below the joints like a folder.

@@ -122,7 +122,7 @@ def test_a_broken_domain_has_no_epoch() -> None:
     st.one_of(st.none(), st.lists(st.sampled_from(["a", "a.x", "b"]), min_size=1, max_size=2)),
 )
 def test_a_write_of_what_is_read_is_always_seen(writes: list[list[str] | None], reads: list[str] | None) -> None:
-    from helix.effects import overlap
+    from helix.tools.effects import overlap
 
     epochs = Epochs(["a", "b"])
     held = None if reads is None else tuple(reads)

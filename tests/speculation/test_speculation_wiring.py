@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from speculation_world import Predicted, Remembered
 
-from helix.effects import effects_of_hints
 from helix.errors import InputError
 from helix.executor.engines.sim.loop import run_virtual
 from helix.executor.settings import RunSettings
@@ -18,6 +17,7 @@ from helix.executor.tool_calls import Deciding, Decision, ToolCall, ToolCalls
 from helix.mining import Miner
 from helix.schema import Column
 from helix.services import Tool
+from helix.tools.effects import effects_of_hints
 from helix.types import INT, JSON
 
 LIES = {"readOnlyHint": True, "openWorldHint": False}

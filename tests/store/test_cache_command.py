@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from running import Folder, environment, inside, said_calls
 
-from helix.command_cache import shown_size, size_in_bytes
+from helix.commands.cache import shown_size, size_in_bytes
 from helix.errors import OptionError
 from helix.executor.store.database import FILE
 

@@ -7,7 +7,7 @@ import json
 from helix.executor.engines.base import Message
 from helix.functions import to_text
 from helix.logical import Const, Generate, Render, Value
-from helix.template import Text
+from helix.templates.template import Text
 
 
 def literals_of(step: Generate) -> tuple[tuple[str, ...], ...]:

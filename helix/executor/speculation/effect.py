@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from helix.effects import Effect, join
 from helix.services import Tool
-from helix.sql_effects import sql_effect
-from helix.tool_targets import sql_dialect
+from helix.sql.effects import sql_effect
+from helix.tools.effects import Effect, join
+from helix.tools.targets import sql_dialect
 
 
 def effect_of(tool: Tool, args: Mapping[str, Any]) -> Effect:

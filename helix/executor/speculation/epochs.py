@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import count
 
-from helix.effects import Domains, overlap
+from helix.tools.effects import Domains, overlap
 
 Stamp = tuple[int, ...]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Literal
 
-from helix.effects import Effect
 from helix.executor.speculation.value import Worth
 from helix.services import Tool
+from helix.tools.effects import Effect
 
 # `shadow` is never made; `issue` is made and compared, never served.
 Kind = Literal["shadow", "issue", "serve"]

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from helix.effects import HARMLESS
 from helix.executor.speculation.sessions import own_name
 from helix.executor.speculation.settings import SpeculationSettings
 from helix.executor.speculation.state import SpeculationState, file_of
@@ -18,6 +17,7 @@ from helix.executor.speculation.wiring import patterns_of
 from helix.mining import Miner
 from helix.mining.listing import KnownPattern, known_patterns
 from helix.services import Tool
+from helix.tools.effects import HARMLESS
 
 # How long a decision is taken to last, in seconds, where none was seen.
 ASSUMED_LEAD = 1.0

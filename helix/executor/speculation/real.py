@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
-from helix.effects import HARMLESS, Effect
 from helix.executor.speculation.books import Books
 from helix.executor.speculation.effect import effect_of
 from helix.executor.speculation.epochs import Epochs
@@ -14,6 +13,7 @@ from helix.executor.speculation.guess import Guess
 from helix.executor.speculation.table import GuessTable
 from helix.executor.tool_calls import Make, ToolCall
 from helix.services import Tool
+from helix.tools.effects import HARMLESS, Effect
 
 
 class RealCalls:

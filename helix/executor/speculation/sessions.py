@@ -9,7 +9,7 @@ from typing import Any
 from helix.executor.speculation.guess import Guess
 from helix.executor.speculation.predictor import Candidate, History
 from helix.executor.tool_calls import Deciding, Decision, ToolCall, ToolResult
-from helix.tool_schema import parameters_schema
+from helix.tools.schema import parameters_schema
 from helix.traces.canonical import canonical_args
 
 

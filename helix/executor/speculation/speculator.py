@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from helix.canonical import canonical_text
-from helix.effects import Effect
 from helix.executor.engines.base import Request
 from helix.executor.speculation.books import Books
 from helix.executor.speculation.budgets import Budgets
@@ -28,7 +27,8 @@ from helix.executor.speculation.value import Worth, greedy, worth
 from helix.executor.tool_calls import Deciding, Decision, Make, ToolCall, ToolResult
 from helix.places import static_name
 from helix.services import Tool
-from helix.tool_schema import arguments_in_order
+from helix.tools.effects import Effect
+from helix.tools.schema import arguments_in_order
 
 _MOST_REMEMBERED = 4096
 

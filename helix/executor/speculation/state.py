@@ -18,7 +18,7 @@ from helix.canonical import canonical_bytes
 from helix.executor.speculation.stages import ToolStage, stage_of
 from helix.executor.speculation.times import Times
 from helix.services import Tool
-from helix.tool_schema import parameters_schema
+from helix.tools.schema import parameters_schema
 
 FORMAT = 1
 # A larger file is none of ours.

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from helix.canonical import canonical_text
-from helix.effects import Effect
 from helix.executor.speculation.books import Books
 from helix.executor.speculation.epochs import Epochs
 from helix.executor.speculation.guess import Guess, Key, Owner, outlives
 from helix.executor.speculation.lane import GuessLane
 from helix.services import Tool
-from helix.tool_schema import parameters_schema
+from helix.tools.effects import Effect
+from helix.tools.schema import parameters_schema
 from helix.traces.canonical import canonical_args
 
 # Results that hold for longer are kept for so many calls at most.

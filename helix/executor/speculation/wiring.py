@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from helix.effects import open_world_of_hints
 from helix.executor.engines.base import Capabilities, Engine
 from helix.executor.settings import RunSettings
 from helix.executor.speculation.branches import Branches
@@ -24,8 +23,9 @@ from helix.executor.tool_calls import ToolCalls
 from helix.executor.tools.lanes import lane_of
 from helix.executor.tools.threads import charging
 from helix.services import Tool
-from helix.tool_schema import parameters_schema
-from helix.tool_targets import variables
+from helix.tools.effects import open_world_of_hints
+from helix.tools.schema import parameters_schema
+from helix.tools.targets import variables
 
 if TYPE_CHECKING:
     from helix.executor.tools.opener import ToolOpener

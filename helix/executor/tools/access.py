@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from helix.errors import OptionError
-from helix.tool_targets import substituted, variables
+from helix.tools.targets import substituted, variables
 
 # A shorter value is not looked for in texts: it would be found everywhere. In results, which must not change for a
 # word that happens to stand in them, it is longer.

@@ -22,7 +22,7 @@ from helix.executor.tools.addresses import RefusedAddress, check_host
 from helix.executor.tools.results import MAX_BYTES, result_text, too_large
 from helix.executor.tools.threads import holding
 from helix.logical import Tool
-from helix.tool_targets import filled, header, http_target
+from helix.tools.targets import filled, header, http_target
 from helix.types import TEXT, required
 
 if TYPE_CHECKING:

@@ -14,7 +14,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from helix.effects import HARMLESS, effects_of_hints
 from helix.errors import OptionError, ToolError, name_help
 from helix.executor.tools.access import Secrets, ToolAccess
 from helix.executor.tools.addresses import RefusedAddress
@@ -23,8 +22,9 @@ from helix.executor.tools.results import MAX_BYTES, error_words, result_text
 from helix.executor.tools.threads import Threads, holding
 from helix.logical import Tool
 from helix.schema import is_required
-from helix.tool_targets import mcp_target
-from helix.tool_types import columns_of_schema, type_of_schema
+from helix.tools.effects import HARMLESS, effects_of_hints
+from helix.tools.targets import mcp_target
+from helix.tools.types import columns_of_schema, type_of_schema
 from helix.types import JSON, TEXT, Record, fits, required
 
 if TYPE_CHECKING:
@@ -399,7 +399,7 @@ def declaration(server: str, listed: mcp_types.Tool, effects: str | None) -> str
     """The declaration of a listed tool as the language writes it, ready to be put into a workflow."""
     from helix.canonical import to_json_text
     from helix.schema import has_default
-    from helix.tool_types import word
+    from helix.tools.types import word
     from helix.types import quote
 
     params = []

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from helix.effects import effects_of_hints
 from helix.executor.tools import RunTool, open_tool
 from helix.executor.tools.access import ToolAccess
 from helix.executor.tools.threads import Threads
 from helix.logical import Effects, Tool
+from helix.tools.effects import effects_of_hints
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession

@@ -17,7 +17,7 @@ from helix.executor.tools.sql import SqlTool
 from helix.executor.tools.sql_checks import bound
 from helix.executor.tools.threads import Threads, charging
 from helix.logical import Tool
-from helix.sql_lookup import lookup_of
+from helix.sql.lookup import lookup_of
 
 # What plans of both kinds are made of; whatever else a plan does (automatic indexes, sorting) is not compared.
 _WALKS = ("SCAN ", "SEARCH ")

@@ -64,8 +64,8 @@ def check_harmless(statement: str, dialect: str) -> None:
     For statements that a row or a model writes, on databases where a read-only transaction does not keep a query from
     stopping others, waiting for good or drawing from a sequence.
     """
-    from helix.effects import HARMLESS
-    from helix.sql_effects import sql_effect
+    from helix.sql.effects import sql_effect
+    from helix.tools.effects import HARMLESS
 
     check_query(statement, dialect)
     found = sql_effect(statement, dialect)

@@ -29,7 +29,7 @@ from helix.executor.tools.sql_checks import (
 )
 from helix.executor.tools.threads import Threads
 from helix.logical import Tool
-from helix.tool_targets import sql_backend, sql_dialect
+from helix.tools.targets import sql_backend, sql_dialect
 
 # How a transaction that cannot write begins, and how its time is bounded on the server, where a backend has that.
 _BEGIN: dict[str, tuple[str, ...]] = {

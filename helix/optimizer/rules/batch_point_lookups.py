@@ -8,7 +8,7 @@ from helix.logical import Const, Invoke, LogicalPlan, Node
 from helix.optimizer.rewrite import rewrite
 from helix.optimizer.rule import RuleContext, rule
 from helix.optimizer.scopes import scope_of
-from helix.sql_lookup import lookup_of
+from helix.sql.lookup import lookup_of
 
 # How many keys one query is given: SQLite of any age takes as many parameters, and no call waits long for the others.
 KEYS = 64

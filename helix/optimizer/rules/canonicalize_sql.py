@@ -10,8 +10,8 @@ from helix.logical import Const, Invoke, LogicalPlan, Node, Render, Value
 from helix.optimizer.rewrite import rewrite
 from helix.optimizer.rule import RuleContext, rule
 from helix.optimizer.scopes import scope_of
-from helix.sql_normal import normal_query
-from helix.template import Text
+from helix.sql.normal import normal_query
+from helix.templates.template import Text
 from helix.types import TEXT
 
 

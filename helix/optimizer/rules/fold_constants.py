@@ -14,7 +14,7 @@ from helix.logical import Apply, Choose, Const, Filter, LogicalPlan, Map, Node, 
 from helix.optimizer.lifting import given, put_in_place
 from helix.optimizer.rule import RuleContext, rule
 from helix.optimizer.scopes import Scope, rewrite_scopes
-from helix.template import Block, Segment, Slot, Template, Text, map_template, template
+from helix.templates.template import Block, Segment, Slot, Template, Text, map_template, template
 from helix.traits import traits
 from helix.types import mismatch
 

@@ -12,7 +12,7 @@ from helix.optimizer.lifting import copied_in, given
 from helix.optimizer.rewrite import trim, typed_as
 from helix.optimizer.rule import RuleContext, rule
 from helix.optimizer.scopes import Scope, rewrite_scopes
-from helix.template import template
+from helix.templates.template import template
 
 # No expression grows beyond so many parts, nor deeper than this.
 MOST_PARTS = 400

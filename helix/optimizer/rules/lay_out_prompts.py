@@ -31,7 +31,7 @@ from helix.optimizer.rule import RuleContext, TableStats, rule
 from helix.optimizer.safety import safe_type
 from helix.optimizer.variation import Deciders, Scope, distinct, text_pieces
 from helix.places import PIN
-from helix.template import Block, Slot, Text
+from helix.templates.template import Block, Slot, Text
 
 # As many parts are laid out by trying all orders; of more the best is put first, one after the other.
 TRIED = 6

@@ -13,7 +13,7 @@ from helix.logical import Const, Generate
 from helix.optimizer.tree.refs import HoleSource, Place, Ref, Resolution
 from helix.optimizer.tree.shape import bits
 from helix.optimizer.tree.trie import Paths
-from helix.template import map_template, renderer
+from helix.templates.template import map_template, renderer
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from typing import Literal
 from helix.expr import Expr
 from helix.logical import Generate, Invoke, LogicalPlan, Node
 from helix.optimizer.tree.shape import BATCH, FrameKind, Hole, Scope
-from helix.template import Template
+from helix.templates.template import Template
 from helix.types import Type
 
 RefKind = Literal["const", "column", "item", "carried", "reply", "tool", "map", "choose", "repeat", "apply", "render"]

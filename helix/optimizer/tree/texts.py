@@ -20,7 +20,7 @@ from helix.node import part_text
 from helix.optimizer.tree.refs import HoleSource, Piece, Ref, Resolution
 from helix.optimizer.tree.shape import BATCH, Hole, Scope
 from helix.replies import parse_reply
-from helix.template import Block, Slot, Template, Text
+from helix.templates.template import Block, Slot, Template, Text
 from helix.types import is_textual
 from helix.unparse import jinja_expr, unparse_expr
 

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from helix.effects import HARMLESS, effects_of_hints
 from helix.errors import OptionError
 from helix.executor.tools.access import ToolAccess
 from helix.executor.tools.lanes import TOOL_LANE, lane_of
 from helix.progress import clean
 from helix.services import Effects, Tool
-from helix.tool_schema import parameters_schema, result_schema
-from helix.tool_targets import mcp_target, sql_dialect
+from helix.tools.effects import HARMLESS, effects_of_hints
+from helix.tools.schema import parameters_schema, result_schema
+from helix.tools.targets import mcp_target, sql_dialect
 
 if TYPE_CHECKING:
     from helix.grammar.scope import DeclaredTool
@@ -65,7 +65,7 @@ def tools_command(
     if file is None:
         raise OptionError("helix tools takes a workflow FILE, or --server NAME")
     from helix.api import check
-    from helix.cli_files import constants_of, load_workflow
+    from helix.options.files import constants_of, load_workflow
 
     workflow = load_workflow(file)
     bound = check(workflow, set=constants_of(constants))
@@ -136,7 +136,7 @@ def _claim(declared: DeclaredTool, hints: Mapping[str, Any], access: ToolAccess)
     if tool.origin == "sql" and not declared.says_effects:
         if tool.query is None:
             return Claim(effects=tool.effects, says="SQL: each statement is checked when it is called")
-        from helix.sql_effects import sql_effect
+        from helix.sql.effects import sql_effect
 
         found = sql_effect(tool.query, sql_dialect(tool.target))
         if found.effects in HARMLESS:

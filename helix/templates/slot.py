@@ -11,8 +11,8 @@ from helix.errors import TemplateError
 from helix.evaluate import is_number
 from helix.expr import Binary, Call, Expr, Field, Index, ListExpr, Literal, Name, RecordExpr, Unary
 from helix.functions import ALIASES, FUNCTIONS
-from helix.jinja import COMPARISONS, all_nodes, check, parse
 from helix.span import Span
+from helix.templates.jinja import COMPARISONS, all_nodes, check, parse
 
 Place = Callable[[int, int], Span | None]
 

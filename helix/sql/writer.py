@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from helix.sql_lexer import Token, closing, split_at
+from helix.sql.lexer import Token, closing, split_at
 
 # All words that SQLite's grammar knows, those that may also be names among them.
 KEYWORDS = frozenset((

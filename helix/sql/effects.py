@@ -17,10 +17,9 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
-from helix.effects import Domains, Effect, join
 from helix.services import Effects
-from helix.sql_clock import is_volatile
-from helix.sql_names import (
+from helix.sql.clock import is_volatile
+from helix.sql.names import (
     FUNCTIONS,
     NAMED,
     NAMED_VOLATILE,
@@ -33,6 +32,7 @@ from helix.sql_names import (
     VOLATILE,
     WRITES,
 )
+from helix.tools.effects import Domains, Effect, join
 
 # What databases take for a file, an address, a stage or a pattern of such, rather than for a table.
 _NO_TABLE = re.compile(r"[./\\:@*?%~\[\]{}]|^\s*$")

@@ -104,9 +104,9 @@ def labels_of(held: Sequence[Session], read_only: tuple[str, ...], ignored: tupl
 def _schemas(file: str) -> dict[str, str]:
     """The hashes of the schemas of a workflow's tools, by their names. Raises SourceErrors and InputError."""
     from helix import api
-    from helix.cli_files import load_workflow
     from helix.logical import Agent, Invoke, every_node
-    from helix.tool_schema import parameters_schema
+    from helix.options.files import load_workflow
+    from helix.tools.schema import parameters_schema
 
     found: dict[str, str] = {}
     for node in every_node(api.check(load_workflow(file)).plan.sink):

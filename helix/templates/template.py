@@ -124,7 +124,7 @@ def renderer(subject: Template, callables: Callables | None = None) -> Callable[
 def _block_renderer(block: Block, callables: Callables | None) -> Callable[[Sequence[Any]], str]:
     from jinja2.exceptions import TemplateError as JinjaError
 
-    from helix.jinja import compile_block
+    from helix.templates.jinja import compile_block
 
     compiled = compile_block(block.source)
     inputs = [(name, evaluator(value, callables)) for name, value in zip(block.names, block.inputs, strict=True)]
@@ -152,7 +152,7 @@ def parse_template(text: str, span: Span | None = None, *, origin: Sequence[tupl
     `span` is where the text stands; `origin` gives the line and column of each of its characters and of its end, where
     the source shows it otherwise (escapes, indentation).
     """
-    from helix.template_scan import OPENING, block_end, raw_text, slot_end
+    from helix.templates.scan import OPENING, block_end, raw_text, slot_end
 
     def place(start: int, end: int) -> Span | None:
         if span is None or origin is None:
@@ -185,14 +185,14 @@ def _literal(text: str, strip_start: bool, strip_end: bool) -> Text:
 
 
 def _slot(source: str, start: int, place: Callable[[int, int], Span | None]) -> Segment:
-    from helix.jinja_slot import slot_expression
+    from helix.templates.slot import slot_expression
 
     value = slot_expression(source, lambda first, last: place(start + first, start + last))
     return _block(source, place(start, start + len(source))) if value is None else Slot(value=value)
 
 
 def _block(source: str, span: Span | None) -> Block:
-    from helix.jinja import block_names
+    from helix.templates.jinja import block_names
 
     names = block_names(source, span)
     # Its outer `-` have stripped the text around it, and would strip other text if that were to change.

@@ -12,8 +12,8 @@ import sqlite3
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from helix.sql_lexer import tokens_of
-from helix.sql_writer import Writer
+from helix.sql.lexer import tokens_of
+from helix.sql.writer import Writer
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Query

@@ -1,6 +1,6 @@
 """The Jinja2 that templates may use: a sandbox over JSON values, with a closed list of filters and no calls.
 
-`jinja_slot` turns what the workflow language can say too into its expressions; the rest is checked here and compiled.
+`slot` turns what the workflow language can say too into its expressions; the rest is checked here and compiled.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from jinja2.visitor import NodeTransformer
 from helix.errors import TemplateError, name_help
 from helix.evaluate import arithmetic, compare
 from helix.functions import ALIASES, FUNCTIONS, ExpressionError, to_text
-from helix.jinja_names import free_names
 from helix.span import Span
+from helix.templates.names import free_names
 
 _KEPT = (
     "batch", "capitalize", "dictsort", "groupby", "indent", "items", "map", "reject", "rejectattr", "select",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from helix.sql_lexer import Token, closing, split_at, tokens_of
+from helix.sql.lexer import Token, closing, split_at, tokens_of
 
 _KEYWORDS = ("current_date", "current_time", "current_timestamp")
 _ALWAYS = ("random", "randomblob", "changes", "total_changes", "last_insert_rowid")

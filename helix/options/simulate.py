@@ -94,6 +94,6 @@ def simulate(file: str | None, **options: Any) -> int:
     helix simulate support.helix -i tickets.csv -m qwen3-8b --price 2.5 --output plan.html
     helix simulate --calibrate sglang://127.0.0.1:30000 --output cost.json
     """
-    from helix.command_simulate import simulate_command
+    from helix.commands.simulate import simulate_command
 
     return simulate_command(file, **options)

@@ -195,7 +195,7 @@ class _Written:
         earlier = None if compare is None else read_report(compare)
         priced: Prices | None = None
         if prices is not None:
-            from helix.command_explain import price_list
+            from helix.commands.explain import price_list
             from helix.explaining import prices_of
 
             priced = prices_of(price_list(prices))
@@ -337,7 +337,7 @@ def _kept(
     store: Path | None, no_store: bool, store_size: str | None, fresh: bool, retry_failed: bool
 ) -> StoreSettings | None:
     """What the run keeps, and where. Raises OptionError for options that do not fit together."""
-    from helix.command_cache import size_in_bytes
+    from helix.commands.cache import size_in_bytes
     from helix.executor.store.results import DEFAULT_BYTES
     from helix.executor.store.settings import FOLDER, StoreSettings
 

@@ -29,7 +29,7 @@ def show(file: str, session: str | None, form: str) -> int:
     helix traces show run.trace.jsonl
     helix traces show run.trace.jsonl --session 17
     """
-    from helix.command_traces import show_command
+    from helix.commands.traces import show_command
 
     return show_command(file, form, session)
 
@@ -53,7 +53,7 @@ def import_(source: Path, form: str, target: str, answers: Path | None, results:
     helix traces import airline.json --from openai -o airline.trace.jsonl
     helix traces import questions.json --from bfcl --answers keys.json -o bfcl.trace.jsonl
     """
-    from helix.command_traces import import_command
+    from helix.commands.traces import import_command
 
     return import_command(source, form, target, answers, results)
 
@@ -86,6 +86,6 @@ def mine(files: tuple[str, ...], **options: Any) -> int:
     helix traces mine airline.trace.jsonl --report --read-only 'get_*,search_*'
     helix traces mine monday.jsonl tuesday.jsonl -o patterns.json
     """
-    from helix.command_traces import mine_command
+    from helix.commands.traces import mine_command
 
     return mine_command(files, **options)

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from helix.cli_files import constants_of, load_workflow
 from helix.errors import OptionError
 from helix.forecast.measures import Forecast
+from helix.options.files import constants_of, load_workflow
 from helix.progress import say
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
-from helix.sql_clock import is_volatile
-from helix.sql_lexer import Token, closing, split_at, tokens_of
-from helix.sql_normal import parse_query
+from helix.sql.clock import is_volatile
+from helix.sql.lexer import Token, closing, split_at, tokens_of
+from helix.sql.normal import parse_query
 
 # Functions of one row's values that have the same value each time; all others may gather rows or do anything.
 _FUNCTIONS = frozenset((

@@ -52,6 +52,6 @@ def tools(file: str | None, **options: Any) -> int:
     helix tools support.helix --trust-server docs --json
     helix tools --server docs --mcp-config mcp.json
     """
-    from helix.command_tools import tools_command
+    from helix.commands.tools import tools_command
 
     return tools_command(file, **options)

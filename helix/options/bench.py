@@ -57,6 +57,6 @@ def bench(**options: Any) -> int:
     helix bench --table table4 --output runs.json --jobs 4
     helix bench w5 --regime pressure --policy helix,lspf,query-wise@32 --seeds 3
     """
-    from helix.command_bench import bench_command
+    from helix.commands.bench import bench_command
 
     return bench_command(**options)

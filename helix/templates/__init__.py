@@ -1,0 +1,1 @@
+"""Templates of prompts: read, checked, and rendered from values alone."""

@@ -1,0 +1,1 @@
+"""Tools as a program declares them: schema, types, targets and effects. `helix/executor/tools` runs them."""
