@@ -28,10 +28,11 @@ bench: $(VENV)/.dev
 	$(BIN)/python tests/benchmarks/http_overhead.py
 
 docs: $(VENV)/.dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 	$(BIN)/pytest -q tests/docs
 
 clean:
-	rm -rf $(VENV) out build dist
+	rm -rf $(VENV) out build dist site
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -41,5 +42,5 @@ $(VENV)/.demo: pyproject.toml | $(BIN)/python
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install -q -e '.[local,dev]'
+	$(BIN)/python -m pip install -q -e '.[local,dev,docs]'
 	@touch $@ $(VENV)/.demo
