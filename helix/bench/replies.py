@@ -35,7 +35,7 @@ class Replies:
 
     def _length(self, step: str, digest: bytes) -> int:
         mean = self._means[step]
-        chance = Random(digest)
+        chance = Random(digest)  # a seeded draw  # nosec B311
         if isinstance(mean, tuple):
             return min(self._cap, max(LEAST, round(chance.gauss(*mean))))
         # The mean is kept where the cap is near.

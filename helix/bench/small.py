@@ -139,7 +139,7 @@ def _iterative(dice: Random) -> tuple[str, Mapping[str, int], Callable[[int], Ma
         steps.append(_step(f"sum{at}", system, [*before, f"{{{{ reviews{at} }}}}"]))
         columns.append(f"reviews{at}")
     lengths = {f"sum{at}": round(216 + (401 - 216) * at / max(1, count - 1)) for at in range(count)}
-    tables = Random(dice.random())
+    tables = Random(dice.random())  # a seeded draw  # nosec B311
     return (
         _workflow(columns, steps, f"sum{count - 1}"),
         lengths,
@@ -163,7 +163,7 @@ def _parallel(dice: Random) -> tuple[str, Mapping[str, int], Callable[[int], Map
     if count > 2:
         lengths["summary"] = 512
     columns = [f"chunk{at}" for at in range(notes)]
-    tables = Random(dice.random())
+    tables = Random(dice.random())  # a seeded draw  # nosec B311
     return (
         _workflow(columns, steps, "report"),
         lengths,
@@ -173,7 +173,7 @@ def _parallel(dice: Random) -> tuple[str, Mapping[str, int], Callable[[int], Map
 
 def _questions(dice: Random, context: float, question: float) -> Callable[[int], Mapping[str, Any]]:
     """Rows of questions, two on each context where there is one."""
-    tables = Random(dice.random())
+    tables = Random(dice.random())  # a seeded draw  # nosec B311
     contexts: list[str] = []
 
     def row(number: int) -> Mapping[str, Any]:
@@ -201,7 +201,7 @@ CELLS: Mapping[str, Draw] = {
 
 def case(name: str, seed: int, *, most: int = MOST_CALLS) -> Case:
     """The case of a cell that a seed draws, of at most so many calls."""
-    dice = Random(f"{name} {seed}")
+    dice = Random(f"{name} {seed}")  # a seeded draw  # nosec B311
     text, lengths, row = CELLS[name](dice)
     steps = len(lengths)
     rows = dice.randint(2, max(2, min(4, most // steps)))

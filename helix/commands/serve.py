@@ -188,7 +188,8 @@ def _refuse_missing(python: str) -> None:
     """Raises OptionError where a Python has no SGLang."""
     look = "import importlib.util, sys; sys.exit(0 if importlib.util.find_spec('sglang') else 1)"
     try:
-        found = subprocess.run([python, "-c", look], capture_output=True, check=False)
+        # The person who starts it names the program.
+        found = subprocess.run([python, "-c", look], capture_output=True, check=False)  # nosec B603
     except OSError as error:
         raise OptionError(f"{python} cannot be run: {error.strerror or error}") from None
     if found.returncode:

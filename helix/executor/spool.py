@@ -62,7 +62,7 @@ class Spool:
         for number, descending in enumerate(self._descending):
             way = " DESC" if descending else ""
             order += [f"rank{number} = {_NULL[0]}", f"rank{number}{way}", f"value{number}{way}"]
-        statement = f"SELECT item FROM spool ORDER BY {', '.join([*order, 'serial'])}"
+        statement = f"SELECT item FROM spool ORDER BY {', '.join([*order, 'serial'])}"  # names of ours  # nosec B608
         for (text,) in self._database.execute(statement):
             yield _decoded(text)
         self.close()
@@ -77,7 +77,7 @@ class Spool:
         marks = ", ?" * (1 + 2 * len(self._descending))
         rows = [(_encoded(item), *(part for place in places for part in place)) for places, item in self._items]
         self._database.execute("BEGIN")
-        self._database.executemany(f"INSERT INTO spool VALUES (NULL{marks})", rows)
+        self._database.executemany(f"INSERT INTO spool VALUES (NULL{marks})", rows)  # question marks  # nosec B608
         self._database.execute("COMMIT")
         self._items.clear()
 

@@ -391,7 +391,6 @@ class _Distinct:
 
     def _deciding(self, columns: list[str]) -> list[str]:
         """The columns without those that another of them decides; of two that decide each other the first stays."""
-        assert self._stats is not None or not columns
         pairs = set(self._stats.determines) if self._stats is not None else set()
         kept: list[str] = []
         for name in sorted(set(columns)):

@@ -43,8 +43,10 @@ class Lookup:
         """The query for so many keys, bound by number. Its last column says which keys a row belongs to: `0,3`."""
         keys = ", ".join(f"({number}, ?{number + 1})" for number in range(count))
         marks = ", ".join(f"?{number + 1}" for number in range(count))
-        # The plus takes the key's own column from the comparison: a bound value has no type to compare by.
-        places = f"(SELECT group_concat(helix_place) FROM helix_keys WHERE {self.column} = +helix_key) AS helix_places"
+        # The plus takes the key's own column from the comparison: a bound value has no type to compare by. The column
+        # is one that the query itself names, which was parsed.
+        where = f"WHERE {self.column} = +helix_key"
+        places = f"(SELECT group_concat(helix_place) FROM helix_keys {where}) AS helix_places"  # nosec B608
         return (
             f"WITH helix_keys(helix_place, helix_key) AS (VALUES {keys})\n"
             f"{self.select}\n, {places}\n{self.rows} {self.column} IN ({marks}) {self.rest}"

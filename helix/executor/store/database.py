@@ -26,7 +26,7 @@ BUSY_SECONDS = 30.0
 BROKEN = (sqlite3.Error, UnicodeError)
 _MAGIC = b"SQLite format 3\x00"
 
-_SCHEMA = f"""
+_SCHEMA = """
 PRAGMA page_size = 8192;
 PRAGMA auto_vacuum = INCREMENTAL;
 PRAGMA journal_mode = DELETE;
@@ -64,6 +64,8 @@ END;
 CREATE TRIGGER resized AFTER UPDATE OF size ON results BEGIN
   UPDATE totals SET value = value + NEW.size - OLD.size WHERE name = 'bytes';
 END;
+"""
+_SCHEMA += f"""
 PRAGMA application_id = {APPLICATION};
 PRAGMA user_version = {VERSION};
 COMMIT;

@@ -180,14 +180,15 @@ class ResultStore:
         if used:
             places = ", ".join("?" * len(used))
             database.execute(
-                f"UPDATE results SET hits = hits + 1, session = max(session, ?) WHERE id IN ({places})",
+                # What is put into the texts of SQL here is question marks alone.
+                f"UPDATE results SET hits = hits + 1, session = max(session, ?) WHERE id IN ({places})",  # nosec B608
                 (self._session, *used),
             )
         lengths = Counter(item[1] for item in batch if item[0] == _LENGTH)
         if lengths:
             rows = [(*length, number) for length, number in lengths.items()]
             database.execute(
-                f"INSERT INTO lengths VALUES {_places(6, len(rows))} ON CONFLICT DO UPDATE SET "
+                f"INSERT INTO lengths VALUES {_places(6, len(rows))} ON CONFLICT DO UPDATE SET "  # nosec B608
                 "count = count + excluded.count",
                 [value for row in rows for value in row],
             )
@@ -228,7 +229,7 @@ def evict(database: sqlite3.Connection, most: int) -> None:
 
 def _insert(database: sqlite3.Connection, results: list[tuple[Any, ...]]) -> None:
     database.execute(
-        "INSERT INTO results (asking, key, step, session, expires, size, digest, value) VALUES "
+        "INSERT INTO results (asking, key, step, session, expires, size, digest, value) VALUES "  # nosec B608
         f"{_places(8, len(results))} ON CONFLICT (key) DO UPDATE SET asking = excluded.asking, step = excluded.step, "
         "session = excluded.session, expires = excluded.expires, size = excluded.size, digest = excluded.digest, "
         "value = excluded.value",

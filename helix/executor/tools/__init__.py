@@ -34,7 +34,6 @@ def open_tool(
         from helix.executor.tools.python import PythonTool
 
         return PythonTool(tool, callables[tool.name], threads)
-    assert tool.is_sqlite
     if tool.batch is not None:
         from helix.executor.tools.sql_batch import SqlLookups
 

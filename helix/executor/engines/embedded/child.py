@@ -28,7 +28,7 @@ class Child:
 
     def __init__(self, settings: dict[str, Any]) -> None:
         """Starts the process; `settings` goes to its standard input."""
-        self._process = subprocess.Popen(
+        self._process = subprocess.Popen(  # words of ours alone  # nosec B603
             # -P: a file in the current folder that is named like a module is not to be taken for it.
             [sys.executable, "-P", "-m", "helix.executor.engines.embedded"],
             stdin=subprocess.PIPE,

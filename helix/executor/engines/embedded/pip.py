@@ -51,7 +51,7 @@ def download(requirement: str, folder: Path, size: int, progress: Progress, stop
     log = folder / "pip.log"
     environment = {**os.environ, **more, "TMPDIR": str(temporary)}
     with log.open("wb") as output:
-        process = subprocess.Popen(
+        process = subprocess.Popen(  # words of ours alone  # nosec B603
             [*command, *OPTIONS, f"--dest={folder}", requirement],
             stdin=subprocess.DEVNULL,
             stdout=output,

@@ -287,7 +287,11 @@ class SGLangEngine:
             text = None if template is None else template.render(messages)
             if text is None:
                 continue
-            body = {"text": text, "sampling_params": {"max_new_tokens": 0}, "return_prompt_token_ids": True}
+            body = {
+                "text": text,
+                "sampling_params": {"max_new_tokens": 0},
+                "return_prompt_token_ids": True,
+            }  # tokens of text  # nosec B105
             found = await ask("/generate", body)
             told = found.get("prompt_token_ids") if isinstance(found, dict) else None
             return bool(told == await chat_tokens(messages, ask))

@@ -53,7 +53,7 @@ class Worker:
         self._log = log
         self._together = together
         self._watcher = watcher
-        self._dice = Random(f"{settings.seed} order {number}")
+        self._dice = Random(f"{settings.seed} order {number}")  # a seeded draw  # nosec B311
         self._ratio = settings.ratio
         self._decay = (settings.ratio - settings.least_ratio) / settings.ratio_steps
         # Nobody more fits until something ends.
