@@ -18,6 +18,7 @@ from helix.errors import HelixError, InputError, OptionError
 from helix.options.bench import bench
 from helix.options.files import constants_of as _constants
 from helix.options.files import load_workflow as _load
+from helix.options.hints import usage_hint
 from helix.options.simulate import simulate
 from helix.options.tools import access_options, tools
 from helix.options.traces import traces
@@ -53,6 +54,8 @@ def _guarded() -> int:
         return INTERRUPTED
     except click.ClickException as error:
         error.show()
+        if (hint := usage_hint(error)) is not None:
+            click.echo(f"  help: {hint}", err=True)
         return WRONG
     except HelixError as error:
         click.echo(clean(error.render()), err=True)
@@ -199,10 +202,9 @@ def fmt(files: tuple[str, ...], only_check: bool, to_stdout: bool) -> int:
     "--format",
     "form",
     type=click.Choice(["text", "json", "mermaid", "dot", "html"]),
-    default="text",
-    show_default=True,
-    help="How to show it: html is a page of its own, mermaid and dot are graphs.",
+    help="How to show it: html is a page of its own, mermaid and dot are graphs (default: by --output, else text).",
 )
+@click.option("--output", "-o", "target", metavar="PATH", help="Write it here instead of to standard output.")
 @click.option("--patterns", metavar="FILE.json", help="Show which calls of agents these patterns would make ahead.")
 @click.option("--verbose", "-v", is_flag=True, help="Add each rule's law, and the rules that changed nothing.")
 @click.option("--width", type=click.IntRange(40), help="Columns to fit into (default: those of the terminal).")
@@ -216,7 +218,7 @@ def explain(file: str, constants: tuple[str, ...], store: Path | None, **options
     helix explain support.helix
     helix explain support.helix -i tickets.csv --prices 0.15,0.60
     helix explain support.helix -i tickets.csv --limit 20 -e embedded --analyze
-    helix explain support.helix --format html > support.html
+    helix explain support.helix -i tickets.csv -o support.html
     """
     from helix.commands.explain import explain_command
     from helix.executor.store.settings import FOLDER

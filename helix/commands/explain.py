@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from helix import api
+from helix.commands.files import check_target, form_of, write_whole
 from helix.dsl import Workflow
 from helix.errors import OptionError
 from helix.explain.explanation import Explanation
@@ -22,6 +23,7 @@ from helix.results import RunReport
 
 WELL, FAILED = 0, 3
 NARROWEST = 40
+_SUFFIXES = {".txt": "text", ".json": "json", ".mmd": "mermaid", ".dot": "dot", ".html": "html", ".htm": "html"}
 
 
 def explain_command(
@@ -29,7 +31,7 @@ def explain_command(
     *,
     source: str | None,
     constants: dict[str, str],
-    form: str,
+    form: str | None,
     stage: Stage,
     width: int | None,
     verbose: bool,
@@ -40,11 +42,17 @@ def explain_command(
     model: str | None,
     analyze: bool,
     quiet: bool,
+    target: str | None = None,
     allow_host: tuple[str, ...] = (),
     trust_server: tuple[str, ...] = (),
     **options: Any,
 ) -> int:
-    """Explains a workflow on standard output and gives the exit code. Raises HelixError for what is wrong."""
+    """Explains a workflow, on standard output or in a file, and gives the exit code.
+
+    Raises HelixError for what is wrong.
+    """
+    form = form_of(target, form, _SUFFIXES)
+    check_target(target)
     if stage != "all" and form == "html":
         raise OptionError("--stage is for the other formats: a page shows all stages")
     if stage == "cost" and form in ("mermaid", "dot"):
@@ -73,12 +81,19 @@ def explain_command(
         # Settings are called as the command line does.
         name, _, rest = str(error).partition(" ")
         raise OptionError(f"--{name.replace('_', '-')} {rest}" if name in options else str(error)) from None
-    _print(_shown(made, form, stage, width, verbose))
+    if target is None:
+        _print(_shown(made, form, stage, width, verbose))
+    else:
+        write_whole(target, _shown(made, form, stage, width, verbose, to_file=True))
+        if not quiet:
+            say(f"{target}: written")
     measured = made.report.measured
     return FAILED if measured is not None and (measured.failed_rows or measured.stopped) else WELL
 
 
-def _shown(made: Explanation, form: str, stage: Stage, width: int | None, verbose: bool) -> str:
+def _shown(
+    made: Explanation, form: str, stage: Stage, width: int | None, verbose: bool, *, to_file: bool = False
+) -> str:
     match form:
         case "json":
             return json.dumps(made.to_json(stage=stage), ensure_ascii=False, indent=2) + "\n"
@@ -88,7 +103,7 @@ def _shown(made: Explanation, form: str, stage: Stage, width: int | None, verbos
             return made.to_dot(stage=stage)
         case "html":
             return made.to_html()
-    terminal = sys.stdout.isatty()
+    terminal = sys.stdout.isatty() and not to_file
     if width is None and terminal:
         width = max(NARROWEST, shutil.get_terminal_size().columns)
     color = terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

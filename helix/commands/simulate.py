@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from helix.commands.files import check_target, form_of, write_whole
 from helix.errors import OptionError
 from helix.forecast.measures import Forecast
 from helix.options.files import constants_of, load_workflow
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from helix.simulation.sweep import Sweep
 
 WELL, FAILED = 0, 3
-_SUFFIXES = {".html": "html", ".htm": "html", ".json": "json", ".txt": "text"}
+_SUFFIXES = {".txt": "text", ".json": "json", ".html": "html", ".htm": "html"}
 _Number = TypeVar("_Number", int, float)
 
 
@@ -35,10 +36,10 @@ def simulate_command(
         return _calibrate(calibrate, file, target, quiet, options)
     if file is None:
         raise OptionError("which workflow shall be simulated? Give its FILE, or --calibrate sglang://HOST:PORT")
-    form = options.pop("form") or _form(target)
+    form = form_of(target, options.pop("form"), _SUFFIXES)
     width = options.pop("width")
     # What cannot be written is found before hours are simulated.
-    _check_target(target)
+    check_target(target)
     forecast = _forecast(file, quiet, **options)
     if target is None:
         if width is None and sys.stdout.isatty():
@@ -47,7 +48,7 @@ def simulate_command(
             sys.stdout.reconfigure(errors="replace")
         click.echo(_shown(forecast, form, width), nl=False)
     else:
-        _write(target, _shown(forecast, form, width))
+        write_whole(target, _shown(forecast, form, width))
         if not quiet:
             say(f"{target}: written")
     return FAILED if forecast.optimized.failed_rows else WELL
@@ -125,7 +126,7 @@ def _calibrate(address: str, file: str | None, target: str | None, quiet: bool, 
     if not address.startswith("sglang:") and address != "aiconfigurator":
         what = "measures a server at sglang://HOST:PORT, or asks `aiconfigurator`"
         raise OptionError(f"--calibrate {what}, found `{address}`")
-    _check_target(target)
+    check_target(target)
     tell: Callable[[str], None] = (lambda text: None) if quiet else say
     if address == "aiconfigurator":
         sweep = _asked(options, tell)
@@ -135,7 +136,7 @@ def _calibrate(address: str, file: str | None, target: str | None, quiet: bool, 
         key = os.environ.get("HELIX_API_KEY") or None
         sweep = asyncio.run(measure(address, key=key, tell=tell))
     made = sweep_json(sweep)
-    _write(target, json.dumps(made, ensure_ascii=False, indent=1) + "\n")
+    write_whole(target, json.dumps(made, ensure_ascii=False, indent=1) + "\n")
     fit, errors = made["fit"], made["fit"]["errors"]
     click.echo(f"{sweep.engine}: {sweep.model}")
     click.echo(f"prefill = {fit['a']:.4g} + {fit['b']:.4g} n + {fit['c']:.4g} n (n + 2 p) ms")
@@ -163,36 +164,6 @@ def _asked(options: Mapping[str, Any], tell: Callable[[str], None]) -> Sweep:
 
 
 # --- options ------------------------------------------------------------------------------------------------------
-
-
-def _form(target: str | None) -> str:
-    if target is None:
-        return "text"
-    suffix = Path(target).suffix.lower()
-    if suffix not in _SUFFIXES:
-        raise OptionError(f"--output {target} tells no format by its suffix; add --format text, json or html")
-    return _SUFFIXES[suffix]
-
-
-def _check_target(target: str | None) -> None:
-    if target is None:
-        return
-    path = Path(target)
-    if path.is_dir():
-        raise OptionError(f"--output takes a file, and {target} is a folder")
-    if not path.parent.is_dir():
-        raise OptionError(f"--output {target}: there is no folder {path.parent}")
-
-
-def _write(target: str, text: str) -> None:
-    """Writes a file whole: beside it first, then in its place."""
-    path = Path(target)
-    beside = path.with_name(f".{path.name}.tmp")
-    try:
-        beside.write_text(text, encoding="utf-8", newline="")
-        beside.replace(path)
-    except OSError as error:
-        raise OptionError(f"{target} cannot be written: {error.strerror or error}") from None
 
 
 def _pairs(option: str, given: tuple[str, ...]) -> dict[str, str]:

@@ -254,6 +254,8 @@ def _entries(mistake: Mistake) -> Meant | None:
     starts = accepted & {"_NL", "COMMA"} and follows
     if starts and mistake.statement in ("output", "sort") and "AND" in accepted:
         return f"expected `,` before {_shown(found)}", None, None
+    if starts and "_WHEN" in accepted and found == "if":
+        return "a step does not end in `if`", "write `when` before its condition", None
     if starts and "$END" in accepted and "EQUAL" not in accepted:
         return f"unexpected {_shown(found)} after a statement", "each statement begins on a line of its own", None
     if starts and accepted & {"RPAR", "RSQB", "RBRACE"}:

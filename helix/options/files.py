@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from helix.errors import OptionError
@@ -17,7 +18,15 @@ def load_workflow(file: str) -> Workflow:
     path, _, name = file.partition(":") if ".py" in file else (file, "", "")
     if path.endswith(".py"):
         return api.load_python(path, name or None)
+    if Path(path).suffix.lower() not in ("", ".helix") and _is_table(path):
+        raise OptionError(f"{path} is a table; a workflow stands here, and its rows behind --input")
     return api.load(path)
+
+
+def _is_table(path: str) -> bool:
+    from helix.executor.tables.formats import SUFFIXES
+
+    return Path(path).suffix.lower() in SUFFIXES
 
 
 def constants_of(given: tuple[str, ...]) -> dict[str, str]:

@@ -63,8 +63,18 @@ def missing_column(schema: InputSchema, names: list[str], table: str, *, line: i
         line=line,
         column=lacking[0],
         kind="input.missing",
-        help=name_help(lacking[0], names, "columns"),
+        help=_one_column(names) or name_help(lacking[0], names, "columns"),
     )
+
+
+def _one_column(names: list[str]) -> str | None:
+    """What to say of a table whose only column is named like several: its cells are divided by something else."""
+    mark = next((mark for mark in ";\t|" if len(names) == 1 and mark in names[0]), None)
+    if mark is None:
+        return None
+    shown = "tabs" if mark == "\t" else f"`{mark}`"
+    instead = "name it .tsv, or give --input-format tsv" if mark == "\t" else "divide them by commas, or by tabs (.tsv)"
+    return f"its only column is called {names[0]!r}: cells seem to be divided by {shown}; {instead}"
 
 
 def _converter(column: Column, cells: bool) -> Convert:

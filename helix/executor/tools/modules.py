@@ -16,7 +16,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-from helix.errors import OptionError, name_help
+from helix.errors import OptionError, SourceError, SourceErrors, name_help
 
 # By path: the text that a module was made of, and the module.
 _loaded: dict[Path, tuple[bytes, ModuleType]] = {}
@@ -122,6 +122,9 @@ def _module(path: Path, name: str) -> ModuleType:
         with _importable(module, path.parent):
             assert spec.loader is not None
             spec.loader.exec_module(module)
+    except (SourceError, SourceErrors):
+        # A mistake in a workflow that the module describes has a place of its own.
+        raise
     except (Exception, SystemExit) as error:
         message = f"python module `{name}` failed to load: {type(error).__name__}: {_message(error)}"
         raise OptionError(f"{message} ({_place(error, path)})") from error
