@@ -130,9 +130,9 @@ def _summed(
     """The sums that bounds are made of, each distinct call once."""
     trie = TokenTrie()
     handles = [trie.insert(call.prompt, call.output) for call in calls]
-    # The pass that computes a prompt gives the first token of its reply.
-    outputs = [len(call.output) - 1.0 for call in calls]
-    work = Work(p_min=trie.distinct_tokens, pairs=trie.distinct_pairs, shared_area=trie.shared_area(handles, outputs))
+    outputs = [float(len(call.output)) for call in calls]
+    steps = [EngineTime.steps(output) for output in outputs]
+    work = Work(p_min=trie.distinct_tokens, pairs=trie.distinct_pairs, shared_area=trie.shared_area(handles, steps))
     times = list(tools)
     for call, handle, output in zip(calls, handles, outputs, strict=True):
         prompt, private = len(call.prompt), trie.private_tokens(handle)
@@ -144,10 +144,10 @@ def _summed(
         rows=rows,
         calls=len(calls),
         prompt_tokens=sum(len(call.prompt) for call in calls),
-        outputs=work.outputs,
+        outputs=work.steps,
         distinct=work.p_min,
         pairs=work.pairs,
-        held=work.p_min + work.outputs + len(calls),
+        held=work.p_min + sum(outputs),
         contexts=work.contexts,
         private_area=work.private_area,
         shared_area=work.shared_area,
@@ -168,7 +168,7 @@ def bound_of(
     work = Work(
         p_min=reference.distinct,
         pairs=reference.pairs,
-        outputs=reference.outputs,
+        steps=reference.outputs,
         contexts=reference.contexts,
         private_area=reference.private_area,
         shared_area=reference.shared_area,
@@ -176,7 +176,7 @@ def bound_of(
     )
     bounds = work.bounds(engine, {}, estimated=False)
     binder: str = bounds.binder
-    if binder == "engine" and (work.private_area + work.shared_area) / kv_tokens > work.outputs / max_running:
+    if binder == "engine" and (work.private_area + work.shared_area) / kv_tokens > work.steps / max_running:
         # The batches that the cache has room for are smaller than those that the engine runs.
         binder = "engine, cache"
     return bounds.lower_bound, binder

@@ -95,12 +95,13 @@ class MeasuredTool:
 class Work:
     """What the sums are over: calls by mean or one by one. Milliseconds are made of them, tokens throughout.
 
-    `pairs` is the sum of n (n + 2 p) over the distinct prefixes: what attention costs, however they are cut.
+    `pairs` is the sum of n (n + 2 p) over the distinct prefixes: what attention costs, however they are cut. `steps`
+    are those of decoding, one less than the tokens of each reply; areas are held over them.
     """
 
     p_min: float = 0.0
     pairs: float = 0.0
-    outputs: float = 0.0
+    steps: float = 0.0
     contexts: float = 0.0
     private_area: float = 0.0
     shared_area: float = 0.0
@@ -108,8 +109,8 @@ class Work:
     tools: dict[str, float] = field(default_factory=dict)
 
     def call(self, prompt: float, private: float, output: float, times: float = 1.0) -> None:
-        """Adds calls of one kind."""
-        self.outputs += output * times
+        """Adds calls of one kind, by the tokens of their prompts and replies."""
+        self.steps += EngineTime.steps(output) * times
         self.contexts += EngineTime.contexts(prompt, output) * times
         self.private_area += EngineTime.contexts(private, output) * times
 
@@ -117,8 +118,8 @@ class Work:
         """The four bounds. `longest` is in milliseconds, `tools` in seconds by lane; a lane without slots has 1."""
         area = (self.private_area + self.shared_area) / engine.capacity
         # As many passes of decoding as full batches take, or as the cache has room for.
-        passes = max(self.outputs / engine.batch, area)
-        decode = engine.e * self.outputs + engine.f * self.contexts + engine.d * passes
+        passes = max(self.steps / engine.batch, area)
+        decode = engine.e * self.steps + engine.f * self.contexts + engine.d * passes
         prefill = engine.b * self.p_min + engine.c * self.pairs
         return Bounds(
             critical_path=self.longest / 1000,
@@ -162,7 +163,7 @@ def measured_bounds(
     work = Work(
         p_min=trie.distinct_tokens * scale,
         pairs=trie.distinct_pairs * scale**2,
-        shared_area=trie.shared_area(handles, outputs) * scale,
+        shared_area=trie.shared_area(handles, [EngineTime.steps(output) for output in outputs]) * scale,
     )
     times: list[tuple[int, str, float]] = [(tool.row, tool.step, tool.seconds * 1000) for tool in tools]
     for call, handle, output in zip(calls, handles, outputs, strict=True):

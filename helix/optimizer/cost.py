@@ -282,7 +282,7 @@ def _work(found: Resolution, tree: Tree, tally: Tally, outputs: list[Length], se
         if len(ops) == 1:
             private[ops[0]] += tally.made_by_place[place]
         else:
-            work.shared_area += tally.made_by_place[place] * max(outputs[op].mean for op in ops)
+            work.shared_area += tally.made_by_place[place] * max(EngineTime.steps(outputs[op].mean) for op in ops)
     engine = settings.engine
     alone: dict[int, float] = {}
     sites = [site for site in found.calls if isinstance(site.node, Generate)]
@@ -327,12 +327,13 @@ def _seconds(
     if not calls:
         return max(bounds.lower_bound, bounds.tools)
     output = sum(count * length.mean for count, length in zip(tally.calls, outputs, strict=True))
+    steps = sum(count * engine.steps(length.mean) for count, length in zip(tally.calls, outputs, strict=True))
     context = (prompt + output) / calls
     batch = max(1.0, min(float(engine.batch), calls / engine.workers, engine.capacity / context if context else calls))
     fresh = p_min / calls
     prefill = engine.a * max(1.0, p_min / engine.chunk) + engine.b * p_min
     prefill += calls * engine.c * fresh * (fresh + 2 * (prompt / calls - fresh))
-    decode = engine.d * output / batch + engine.e * output
+    decode = engine.d * steps / batch + engine.e * steps
     for op, length in enumerate(outputs):
         count = tally.calls[op]
         if count:

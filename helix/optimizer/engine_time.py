@@ -37,13 +37,19 @@ class EngineTime:
         return self.a + self.b * fresh + self.c * fresh * (fresh + 2 * cached)
 
     def decode(self, prompt: float, output: float) -> float:
-        """Milliseconds to decode a reply alone, behind a prompt."""
-        return output * (self.d + self.e) + self.f * self.contexts(prompt, output)
+        """Milliseconds to decode a reply alone, behind a prompt that is computed."""
+        return self.steps(output) * (self.d + self.e) + self.f * self.contexts(prompt, output)
+
+    @staticmethod
+    def steps(output: float) -> float:
+        """The decode steps of a reply: the pass that computes the prompt gives its first token."""
+        return max(0.0, output - 1.0)
 
     @staticmethod
     def contexts(prompt: float, output: float) -> float:
         """The sum of a call's contexts over its decode steps."""
-        return prompt * output + output * (output + 1) / 2
+        steps = EngineTime.steps(output)
+        return prompt * steps + steps * (steps + 1) / 2
 
 
 H100 = EngineTime()

@@ -52,8 +52,9 @@ def prefill_share(calls: Iterable[CallRecord], engine: EngineTime) -> tuple[floa
     if rates is not None:
         parts, basis = (rates[0] * fresh, rates[1] * written), f"fitted to the times of {len(points):,} calls"
     else:
-        decoding = sum(engine.e * each[1] + engine.f * engine.contexts(_prompt(each[3]), each[1]) for each in told)
-        decoding += engine.d * written / min(engine.batch, max(1, len(told)))
+        steps = sum(engine.steps(each[1]) for each in told)
+        decoding = engine.e * steps + engine.f * sum(engine.contexts(_prompt(each[3]), each[1]) for each in told)
+        decoding += engine.d * steps / min(engine.batch, max(1, len(told)))
         parts = (engine.b * fresh + engine.c * sum(_attention(each[3], each[0]) for each in told), decoding)
         basis = engine.name
     total = sum(parts)

@@ -108,7 +108,10 @@ class BoundsOf:
         for call in engine.kept:
             handles.append(trie.insert(_ids(call.prompt), _ids(padded(call.reply))))
             outputs.append(float(call.output))
-        self._work = Work(p_min=trie.distinct_tokens, shared_area=trie.shared_area(handles, outputs))
+        steps = [EngineTime.steps(output) for output in outputs]
+        self._work = Work(
+            p_min=trie.distinct_tokens, pairs=trie.distinct_pairs, shared_area=trie.shared_area(handles, steps)
+        )
         # Of each call its row, step, prompt, private and reply tokens.
         self._calls: list[tuple[int, str, int, int, float]] = []
         for call, handle, output in zip(engine.kept, handles, outputs, strict=True):

@@ -85,12 +85,17 @@ class Place:
     @property
     def time(self) -> EngineTime:
         """The constants that bounds are computed with."""
-        line, settings = linear_of(self.cost), self.settings
-        return EngineTime(
-            name=self.cost.name, a=line.a, b=line.b, c=line.c, d=line.d, e=line.e, f=line.f,
-            batch=settings.max_running, capacity=settings.kv_tokens, chunk=settings.chunk or settings.max_prefill,
-            workers=settings.ranks,
-        )  # fmt: skip
+        return time_of(self.cost, self.settings)
+
+
+def time_of(cost: CostModel, settings: SimSettings) -> EngineTime:
+    """The constants that bounds of a simulated engine are computed with."""
+    line = linear_of(cost)
+    return EngineTime(
+        name=cost.name, a=line.a, b=line.b, c=line.c, d=line.d, e=line.e, f=line.f,
+        batch=settings.max_running, capacity=settings.kv_tokens, chunk=settings.chunk or settings.max_prefill,
+        workers=settings.ranks,
+    )  # fmt: skip
 
 
 class Places:

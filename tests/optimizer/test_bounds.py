@@ -46,14 +46,15 @@ def test_by_hand() -> None:
     # Distinct tokens: "Sys." once, two questions, "1", "2", "R", "a", "b".
     assert found.p_min == 4 + 20 + 2 + 3
     assert not found.estimated
-    outputs = 5 + 3 + 7 + 1 + 2 + 5
-    assert found.engine == pytest.approx((found.p_min * 1.0 + 10.0 * outputs / 4) / 1000)
-    # Row 0: the question (10, shared system prompt warm) and 5 out, then the longer item; rounds one after the other
-    # are shorter than that: (1 + 10) + (1 + 20) against (10 + 50) + (1 + 70).
-    assert found.critical_path == pytest.approx((10 + 50 + 1 + 70) / 1000)
-    private = [(10, 5), (1, 3), (1, 7), (1, 1), (1, 2), (10, 5)]
+    # The first token of each reply comes with its prompt.
+    steps = 4 + 2 + 6 + 0 + 1 + 4
+    assert found.engine == pytest.approx((found.p_min * 1.0 + 10.0 * steps / 4) / 1000)
+    # Row 0: the question (10, shared system prompt warm) and 4 steps, then the longer item; rounds one after the other
+    # are shorter than that: (1 + 0) + (1 + 10) against (10 + 40) + (1 + 60).
+    assert found.critical_path == pytest.approx((10 + 40 + 1 + 60) / 1000)
+    private = [(10, 4), (1, 2), (1, 6), (1, 0), (1, 1), (10, 4)]
     area = sum(own * out + out * (out + 1) / 2 for own, out in private)
-    shared = 4 * 5 + 1 * 2
+    shared = 4 * 4 + 1 * 1
     assert found.kv_area == pytest.approx(10.0 * (area + shared) / 1000 / 1000)
     assert (found.tools, found.binder) == (0.0, "critical-path")
     assert found.lower_bound == found.critical_path
@@ -88,8 +89,8 @@ def test_tools_bind_and_stand_on_the_path() -> None:
     found = measured_bounds(plan, calls, CHARS, engine=ROUND, tools=tools, slots={"look": 1})
     assert found.tools == 6.0
     assert found.binder == "tools"
-    # Both calls share the whole prompt, so neither prefills alone: the tool and one decode step are left.
-    assert found.critical_path == pytest.approx(3.0 + 0.010)
+    # Both calls share the whole prompt, so neither prefills alone, and the pass gives the reply: the tool is left.
+    assert found.critical_path == pytest.approx(3.0)
 
 
 def test_without_tokens_texts_are_compared_by_bytes() -> None:
@@ -105,7 +106,7 @@ def test_the_default_is_the_published_fit() -> None:
     # Prefill of 1024 tokens, and a decode step of one request over 1024 tokens of context, of the fitted H100.
     assert H100.prefill(1024) == pytest.approx(4.794 + 0.01752 * 1024 + 7.385e-7 * 1024**2)
     assert H100.prefill(100, 900) == pytest.approx(4.794 + 1.752 + 7.385e-7 * 100 * 1900)
-    assert H100.decode(1024, 1) == pytest.approx(6.502 + 0.00826 + 4.168e-5 * 1025)
+    assert H100.decode(1024, 2) == pytest.approx(6.502 + 0.00826 + 4.168e-5 * 1025)
 
 
 def test_equal_bounds_name_the_first() -> None:
@@ -133,11 +134,11 @@ def test_the_steps_of_an_unrolled_loop_stand_on_the_path() -> None:
         call(0, "r", "both", "c" * 2),
     ]
     both = [measured_bounds(each, calls, CHARS, engine=ROUND).critical_path for each in (plan, unrolled)]
-    assert both[0] == both[1] == pytest.approx((2 + 50 + 4 + 20) / 1000)
+    assert both[0] == both[1] == pytest.approx((2 + 40 + 4 + 10) / 1000)
 
 
 def test_attention_and_small_caches_count() -> None:
     engine = EngineTime(name="round", a=0.0, b=1.0, c=0.5, d=10.0, e=0.0, f=0.0, batch=4, capacity=8)
     found = measured_bounds(PLAN, [call(0, "a", "x" * 10, "o" * 5)], CHARS, engine=engine)
-    # 14 tokens behind none; decoding holds (14 * 5 + 15) tokens of the 8 that there are room for.
-    assert found.engine == pytest.approx((14 + 0.5 * 14**2 + 10.0 * (14 * 5 + 15) / 8) / 1000)
+    # 14 tokens behind none; decoding holds (14 * 4 + 10) tokens of the 8 that there are room for.
+    assert found.engine == pytest.approx((14 + 0.5 * 14**2 + 10.0 * (14 * 4 + 10) / 8) / 1000)

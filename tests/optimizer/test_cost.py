@@ -229,14 +229,15 @@ def test_seconds_and_money_by_hand() -> None:
     assert cost.money == pytest.approx((240 * 2.0 + 100 * 10.0) / 1e6)
     bounds = cost.bounds
     assert bounds.estimated
-    # 100 tokens in, 20 out, 20 in, 30 out: 0.1 + 0.2 + 0.02 + 0.3 seconds for one row; twice that for the engine.
-    assert bounds.critical_path == pytest.approx(0.62)
-    assert bounds.engine == pytest.approx(1.24)
+    # 100 tokens in, 20 out, 20 in, 30 out, the first of each with its prompt: 0.1 + 0.19 + 0.02 + 0.29 seconds for one
+    # row; twice that for the engine.
+    assert bounds.critical_path == pytest.approx(0.60)
+    assert bounds.engine == pytest.approx(1.20)
     # Private contexts over the decode steps of all calls, ten milliseconds each, in a cache of 1000 tokens.
-    area = 2 * (100 * 20 + 210) + 2 * (20 * 30 + 465)
+    area = 2 * (100 * 19 + 190) + 2 * (20 * 29 + 435)
     assert bounds.kv_area == pytest.approx(area * 10 / 1000 / 1000)
     assert (bounds.binder, bounds.lower_bound) == ("engine", bounds.engine)
-    assert cost.seconds == pytest.approx(1.24)
+    assert cost.seconds == pytest.approx(1.20)
 
 
 def test_tools_take_their_time_through_their_slots() -> None:
@@ -252,8 +253,8 @@ def test_tools_take_their_time_through_their_slots() -> None:
     assert cost.tool_calls == 10
     assert cost.bounds.tools == pytest.approx(5.0)
     assert cost.bounds.binder == "tools"
-    # The tool's result is taken for 128 tokens.
-    assert cost.bounds.critical_path == pytest.approx(2.0 + 0.128 + 0.01)
+    # The tool's result is taken for 128 tokens; the one token of the reply comes with them.
+    assert cost.bounds.critical_path == pytest.approx(2.0 + 0.128)
     assert "tools that declare no cost" not in " ".join(cost.notes)
 
 
