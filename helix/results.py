@@ -126,6 +126,16 @@ class RunReport:
             return "stopped"
         return "failed_rows" if self.failed_rows else "complete"
 
+    def _repr_html_(self) -> str:
+        from helix.notebook import report_html
+
+        return report_html(self)
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        from helix.notebook import bundle, counted
+
+        return bundle(f"<RunReport: {counted(self)}>", self._repr_html_(), include, exclude)
+
 
 class RunResult:
     """A finished run: the report, and the rows where they were kept in memory rather than written to a file.
@@ -176,3 +186,8 @@ class RunResult:
         report = self.report
         where = f" in {self.path}" if self.path is not None else ""
         return f"<RunResult: {report.output_rows} rows{where}, {report.failed_rows} failed, {report.calls} calls>"
+
+    def _repr_html_(self) -> str:
+        from helix.notebook import result_html
+
+        return result_html(self)

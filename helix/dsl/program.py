@@ -134,6 +134,16 @@ class Workflow:
     def __repr__(self) -> str:
         return f"<workflow {self.name}({', '.join(f'{p.name}: {p.type}' for p in self.params)})>"
 
+    def _repr_html_(self) -> str:
+        from helix.errors import HelixError
+        from helix.notebook import mistakes_html, workflow_html
+
+        head = f"{self.name}({', '.join(f'{p.name}: {p.type}' for p in self.params)})"
+        try:
+            return workflow_html(head, self.to_text())
+        except HelixError as error:
+            return mistakes_html(head, error.render())
+
     # --- what it does ---
 
     def run(self, rows: Any = None, **options: Any) -> RunResult:

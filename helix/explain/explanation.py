@@ -8,6 +8,7 @@ from helix.explain.as_json import report_json
 from helix.explain.report import ExplainReport
 from helix.explain.text import Stage, report_text
 from helix.logical import LogicalPlan
+from helix.notebook import bundle
 
 
 class Explanation:
@@ -63,9 +64,4 @@ class Explanation:
         return report_fragment(self.report)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        made = {"text/plain": str(self), "text/html": self._repr_html_()}
-        return {
-            kind: text
-            for kind, text in made.items()
-            if (include is None or kind in include) and (exclude is None or kind not in exclude)
-        }
+        return bundle(str(self), self._repr_html_(), include, exclude)

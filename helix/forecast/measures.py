@@ -220,5 +220,10 @@ class Forecast:
 
         return forecast_fragment(self)
 
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        from helix.notebook import bundle
+
+        return bundle(self.text(), self._repr_html_(), include, exclude)
+
     def __str__(self) -> str:
         return self.text()

@@ -261,5 +261,15 @@ class RunMeasures:
 
         return measures_text(self)
 
+    def _repr_html_(self) -> str:
+        from helix.report.page import run_fragment
+
+        return run_fragment(self)
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        from helix.notebook import bundle
+
+        return bundle(str(self), self._repr_html_(), include, exclude)
+
     def __str__(self) -> str:
         return self.text()

@@ -30,6 +30,11 @@ MOST_NOTES = 100
 
 def run_page(measures: RunMeasures, earlier: Mapping[str, Any] | None = None) -> str:
     """The page, ending in a line break. `earlier` is the JSON of the report to compare with."""
+    return document(f"{measures.workflow}: run report", run_fragment(measures, earlier, data=True))
+
+
+def run_fragment(measures: RunMeasures, earlier: Mapping[str, Any] | None = None, *, data: bool = False) -> str:
+    """The report as an element with its style; with `data` its figures stand in it, for a later run to compare with."""
     detail = measures.detail
     parts = [f"<style>{page_style()}{plot_style()}{_style()}</style>", _header(measures)]
     if earlier is not None:
@@ -57,8 +62,9 @@ def run_page(measures: RunMeasures, earlier: Mapping[str, Any] | None = None) ->
         notes[MOST_NOTES:] = [f"... {len(notes) - MOST_NOTES:,} more"]
     if notes:
         parts.append(section("Notes", listed(notes, "notes")))
-    parts.append(data_block(measures.to_json()))
-    return document(f"{measures.workflow}: run report", f'<div class="hx run">{"".join(parts)}</div>')
+    if data:
+        parts.append(data_block(measures.to_json()))
+    return f'<div class="hx run">{"".join(parts)}</div>'
 
 
 @cache
