@@ -51,19 +51,29 @@ def facts(pairs: Iterable[tuple[str, str]]) -> str:
     return f'<dl class="said">{"".join(f"<dt>{text(name)}</dt><dd>{text(fact)}</dd>" for name, fact in pairs)}</dl>'
 
 
+# From this length on a cell holds words, which are read from the left and over several lines.
+_WORDS = 50
+
+
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]], caption: str = "") -> str:
-    """A table whose first column names its rows; a column `saved` is marked."""
-    head = "".join(f'<th scope="col">{text(name)}</th>' for name in heads)
-    saved = heads.index("saved") if "saved" in heads else -1
-    body = "".join(
-        f'<tr><th scope="row">{text(row[0])}</th>'
-        + "".join(
-            f"<td{' class=saved' if place == saved else ''}>{text(cell)}</td>"
-            for place, cell in enumerate(row[1:], start=1)
-        )
-        + "</tr>"
-        for row in rows
+    """A table whose first column names its rows: an empty name is that of the row above. A column `saved` is marked."""
+    rows = list(rows)
+    kinds = ["saved" if name == "saved" else "" for name in heads]
+    for place in range(1, len(heads)):
+        if any(len(row[place]) > _WORDS for row in rows if place < len(row)):
+            kinds[place] = "words"
+    marks = [f' class="{kind}"' if kind else "" for kind in kinds]
+    head = "".join(
+        f'<th scope="col"{mark}>{text(name)}</th>' if name else "<td></td>"
+        for name, mark in zip(heads, marks, strict=True)
     )
+    body, above = "", ""
+    for row in rows:
+        # What the eye takes from the row above is said to those who hear the page.
+        name = text(row[0]) if row[0] or not above else f'<span class="heard">{text(above)}</span>'
+        above = row[0] or above
+        cells = "".join(f"<td{mark}>{text(cell)}</td>" for mark, cell in zip(marks[1:], row[1:], strict=False))
+        body += f'<tr><th scope="row">{name}</th>{cells}</tr>'
     said = f'<p class="quiet">{text(caption)}</p>' if caption else ""
     return (
         f'{said}<div class="wide" tabindex="0"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'

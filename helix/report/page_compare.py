@@ -7,8 +7,8 @@ from math import isfinite
 from typing import Any
 
 from helix.page import table, text
-from helix.report.text import seconds, share
-from helix.report.words import money
+from helix.report.text import share
+from helix.report.words import money, seconds
 
 # Steps that are compared; a figure above this is no figure of a run.
 MOST_STEPS = 50

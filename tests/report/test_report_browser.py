@@ -1,57 +1,129 @@
-"""The page of a run as a browser draws it, in light and dark, wide and narrow."""
+"""The page of a run as a browser shows it: in light and dark, wide and narrow, clicked, by keyboard, to axe."""
 
 from __future__ import annotations
 
-import shutil
-import struct
-import subprocess
-import zlib
+import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-import pytest
+from browser import (
+    barriers,
+    colours,
+    in_browser,
+    in_light_and_dark,
+    open_all,
+    opened,
+    reached,
+    stops,
+    wider_than_window,
+)
 from caching import CachingEngine
+from running import Folder
 from test_report_page import HOSTILE, ROWS, ran
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+# A row that fails, one whose prompt and reply would rather be elements.
+MIXED = [*ROWS, {"a": HOSTILE, "doc": "d"}, {"a": None, "doc": "d"}]
 
 
-def picture(path: Path) -> tuple[int, int, bytes]:
-    """Width, height and the raw bytes of a PNG's lines."""
-    data = path.read_bytes()
-    assert data.startswith(b"\x89PNG\r\n\x1a\n")
-    width, height = struct.unpack(">II", data[16:24])
-    place, packed = 8, b""
-    while place < len(data):
-        size, kind = struct.unpack(">I4s", data[place : place + 8])
-        if kind == b"IDAT":
-            packed += data[place + 8 : place + 8 + size]
-        place += 12 + size
-    return width, height, zlib.decompress(packed)
+def page_file(folder: Path, *, workflow: str = "t", earlier: Any = None) -> Path:
+    """The page of a run that has everything: ranks, a failed row, an earlier run."""
+    measures = replace(ran(rows=MIXED, engine=CachingEngine(HOSTILE, ranks=2)), workflow=workflow)
+    file = folder / "page.html"
+    file.write_text(measures.to_html(ran(rows=ROWS[:3]).to_json() if earlier is None else earlier), encoding="utf-8")
+    return file
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome is installed")
-@pytest.mark.parametrize("width", [1280, 520])
-@pytest.mark.parametrize(("scheme", "back"), [("1", (255, 255, 255)), ("0", (0x12, 0x16, 0x1B))], ids=["light", "dark"])
-def test_it_is_drawn_by_a_browser(width: int, scheme: str, back: tuple[int, ...], tmp_path: Path) -> None:
-    assert CHROMIUM is not None
-    page, image = tmp_path / "page.html", tmp_path / "page.png"
-    measures = ran(rows=[*ROWS, {"a": HOSTILE, "doc": "d"}], engine=CachingEngine(HOSTILE, ranks=2))
-    page.write_text(measures.to_html(measures.to_json()), encoding="utf-8")
-    browser = [
-        CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
-        f"--user-data-dir={tmp_path / 'profile'}", f"--blink-settings=preferredColorScheme={scheme}",
-    ]  # fmt: skip
-    shot = [f"--window-size={width},2400", f"--screenshot={image}", page.as_uri()]
-    subprocess.run([*browser, *shot], check=True, capture_output=True, timeout=120)
-    wide, high, lines = picture(image)
-    assert (wide, high) == (width, 2400)
-    # The first pixel stands as it is behind the first line's filter: the corner shows the page's own ground.
-    assert tuple(lines[1:4]) == back
-    assert len(set(lines)) > 60, "the page is drawn, not empty"
-    # What the browser made of it: no text of a model became an element.
-    dumped = subprocess.run([*browser, "--dump-dom", page.as_uri()], check=True, capture_output=True, timeout=120)
-    dom = dumped.stdout.decode("utf-8")
-    assert "<img" not in dom
-    assert dom.count("<script") == 1
-    assert "Compared with an earlier run" in dom
+@in_browser
+@in_light_and_dark
+def test_nothing_keeps_anybody_from_using_it(dark: bool, tmp_path: Path) -> None:
+    with opened(page_file(tmp_path), dark=dark) as page:
+        assert barriers(page) == []
+        assert open_all(page) > 8
+        for width in (1280, 520):
+            page.set_viewport_size({"width": width, "height": 900})
+            assert barriers(page) == []
+            assert wider_than_window(page) == []
+            assert colours(page) > 60
+        drawn = page.eval_on_selector_all("svg", "all => all.map(e => e.getBoundingClientRect().height)")
+        assert len(drawn) == 2
+        assert min(drawn) > 50
+
+
+@in_browser
+def test_rows_open_on_demand(tmp_path: Path) -> None:
+    with opened(page_file(tmp_path)) as page:
+        failed = page.locator("section", has=page.get_by_role("heading", name="Rows that failed"))
+        slow = page.locator("section", has=page.get_by_role("heading", name="Slowest rows"))
+        assert failed.locator("details").count() == 1
+        assert slow.locator("details").count() == 7
+        message = failed.locator(".bad")
+        assert not message.is_visible()
+        failed.locator("summary").click()
+        assert message.inner_text() == "input.null: column `a` is null; text is needed"
+        # A click opens one row and no other; its prompts and replies are all there.
+        first, second = slow.locator("details").nth(0), slow.locator("details").nth(1)
+        first.locator("summary").click()
+        assert first.locator("pre").count() == 6
+        assert first.locator("pre").first.inner_text() == "be brief and kind"
+        assert first.locator("pre").last.is_visible()
+        assert not second.locator("pre").first.is_visible()
+        first.locator("summary").click()
+        assert not first.locator("pre").first.is_visible()
+        # The data of a plot is a table of as many rows as it has ranks.
+        plot = page.locator("figure").first
+        plot.locator("summary").click()
+        assert plot.locator("tbody tr").count() == 2
+
+
+@in_browser
+def test_the_keyboard_comes_to_everything_in_order(tmp_path: Path) -> None:
+    with opened(page_file(tmp_path)) as page:
+        expected = stops(page)
+        assert len(expected) > 15
+        assert reached(page) == expected
+        failed = page.locator("section", has=page.get_by_role("heading", name="Rows that failed"))
+        for key in ("Enter", "Space"):
+            failed.locator("summary").focus()
+            page.keyboard.press(key)
+            assert failed.locator(".bad").is_visible()
+            page.keyboard.press(key)
+            assert not failed.locator(".bad").is_visible()
+        # What opens gives the keyboard more to come to: each text scrolls by itself.
+        open_all(page)
+        more = stops(page)
+        assert len(more) > len(expected) + 20
+        assert reached(page, 500) == more
+
+
+@in_browser
+def test_no_text_of_anybody_becomes_an_element(tmp_path: Path) -> None:
+    earlier = ran(rows=ROWS[:3]).to_json() | {"workflow": HOSTILE, "engine": HOSTILE, "policy": HOSTILE}
+    earlier["steps"] = [{"step": HOSTILE, "calls": 1}, *earlier["steps"]]
+    with opened(page_file(tmp_path, workflow=HOSTILE, earlier=earlier)) as page:
+        open_all(page)
+        assert page.locator("img, iframe, object, embed, link, base, form, a").count() == 0
+        assert page.eval_on_selector_all("script", "all => all.map(e => e.type)") == ["application/json"]
+        odd = page.evaluate(
+            "() => [...document.querySelectorAll('*')].flatMap(e => [...e.attributes]).map(a => a.name)"
+            ".filter(name => name.startsWith('on') || name === 'src' || name === 'href')"
+        )
+        assert odd == []
+        assert "<img src=x onerror=alert(2)>" in page.locator("h1").inner_text()
+
+
+@in_browser
+def test_a_run_is_compared_with_the_one_before(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    folder.workflow('workflow t(a: text)\nx = llm { user "say {{ a }}" }\noutput a, x')
+    folder.rows(*({"a": f"v{number}"} for number in range(3)))
+    assert folder.run("-o", "out.jsonl", "--report", "one.html").returncode == 0
+    folder.rows(*({"a": f"w{number}"} for number in range(5)))
+    assert folder.run("-o", "out.jsonl", "--report", "two.html", "--compare", "one.html").returncode == 0
+    with opened(tmp_path / "two.html") as page:
+        assert barriers(page) == []
+        compared = page.locator("section", has=page.get_by_role("heading", name="Compared with an earlier run"))
+        row = compared.locator("tr", has=page.get_by_role("rowheader", name="llm calls"))
+        assert row.locator("td").all_inner_texts() == ["5", "3", "+2 (+66.7%)"]
+        data = json.loads(page.locator("#helix-report").text_content())
+        assert data["calls"]["llm"] == 5
