@@ -23,7 +23,7 @@ from helix.options.simulate import simulate
 from helix.options.tools import access_options, tools
 from helix.options.traces import traces
 from helix.options.watch import WATCHED, watch_options
-from helix.progress import clean
+from helix.progress import MODES, clean
 
 WRONG, FAILED, INTERRUPTED = 2, 3, 130
 _HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -300,7 +300,7 @@ def explain(file: str, constants: tuple[str, ...], store: Path | None, **options
 @click.option("--retry-failed", is_flag=True, help="Make those calls again that failed when this was run before.")
 @click.option("--report", metavar="FILE", help="Write what the run took: as a page (.html), or as JSON (.json).")
 @click.option("--compare", metavar="FILE", help="Set an earlier report, .html or .json, beside it on the page.")
-@click.option("--prices", metavar="P,R[,C]", help="Prices of a million tokens, for the report: prompt, reply, cached.")
+@click.option("--prices", metavar="P,R[,C]", help="Prices of a million tokens: prompt, reply, cached prompt.")
 @click.option("--trace", metavar="FILE.jsonl", help="Write what models decided and tools gave, event by event.")
 @click.option("--lane", multiple=True, metavar="NAME=N", help="Make N calls of this lane of tools at once.")
 @click.option(
@@ -313,6 +313,13 @@ def explain(file: str, constants: tuple[str, ...], store: Path | None, **options
 @click.option("--patterns", metavar="FILE.json", help="Mined patterns that say what agents will ask for.")
 @access_options
 @watch_options
+@click.option(
+    "--progress",
+    type=click.Choice(MODES),
+    default="auto",
+    show_default=True,
+    help="How far it is: live on a terminal, else lines (auto); with each step (steps); JSON lines; nothing (off).",
+)
 @click.option("--quiet", "-q", is_flag=True, help="Say nothing but errors.")
 def run(file: str, source: str | None, target: str, constants: tuple[str, ...], quiet: bool, **options: Any) -> int:
     """Run a workflow over a table.
@@ -325,12 +332,10 @@ def run(file: str, source: str | None, target: str, constants: tuple[str, ...], 
     from helix.telemetry.watching import watching
 
     watched = {name: options.pop(name) for name in WATCHED}
-    lines = watched["log_level"] is not None and watched["log_file"] is None
     with watching(**watched) as observers:
         return run_command(
-            _load(file), source, target, constants=_constants(constants), quiet=quiet, observers=observers,
-            lines=lines, **options,
-        )  # fmt: skip
+            _load(file), source, target, constants=_constants(constants), quiet=quiet, observers=observers, **options
+        )
 
 
 @cli.command()

@@ -60,6 +60,36 @@ class StepReport:
             self.prefilled_tokens += prompt - cached
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phase:
+    """How far the rows are between one group, sort or limit of a plan and the next: `done` of `all` (None: not known
+    yet) are through, `known` of them at once, on results from before the run; `over`: no more will come.
+    """
+
+    done: int
+    known: int
+    all: int | None
+    over: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activity:
+    """What a run is doing just now.
+
+    `in_flight` calls are being made, `tools` of them of tools; `queued` calls are in line. `paused` are the seconds
+    that an overloaded engine still wants to be left alone, `no_room` says that calls wait for room in its cache.
+    `failed` rows have surely failed, also those that are not in the output yet.
+    """
+
+    in_flight: int
+    queued: int
+    tools: int
+    paused: float
+    no_room: bool
+    failed: int
+    phases: tuple[Phase, ...]
+
+
 @dataclass(slots=True, kw_only=True)
 class RunReport:
     """What a run took. `stopped` says why it ended early; `notes` are things a person should know once.
@@ -69,7 +99,8 @@ class RunReport:
     `tracebacks` for each step whose tool raised the first one. `policy` is the one that released the calls; `warmups`
     beginnings of prompts were computed ahead of them, `warmup_tokens` of these were not in the cache. `plan_seconds`
     went into the schedule. `fatal` says that the engine refuses every call,
-    `reader_gone` that nobody reads the output any more; `waiting` says what the run waits for just now, if anything.
+    `reader_gone` that nobody reads the output any more; `waiting` says what the run waits for just now, if anything,
+    `activity` what it is doing (None where nobody looks on).
     `speculation` is what guesses at calls of tools have saved, as in docs/reference/report.md; None without any.
     """
 
@@ -87,6 +118,7 @@ class RunReport:
     plan_seconds: float = 0.0
     reader_gone: bool = False
     waiting: str | None = None
+    activity: Activity | None = None
     steps: dict[str, StepReport] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     errors: list[tuple[int, str, str, str]] = field(default_factory=list)

@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
@@ -20,7 +20,7 @@ from helix.executor.engines import loop_factory
 from helix.executor.settings import RunSettings
 from helix.executor.tables import ScanReport
 from helix.executor.values import CUT_SHORT
-from helix.progress import Progress, count, say
+from helix.progress import Progress, count, kind_of, sayer
 from helix.report.files import read_report, refuse_report, write_report
 from helix.report.speculation import speculation_lines
 from helix.results import RunReport
@@ -63,21 +63,24 @@ def run_command(
     compare: str | None = None,
     prices: str | None = None,
     observers: Sequence[Observer] = (),
-    lines: bool = False,
+    progress: str = "auto",
     trace: str | None = None,
     lane: tuple[str, ...] = (),
     allow_host: tuple[str, ...] = (),
     trust_server: tuple[str, ...] = (),
     **settings: Any,
 ) -> int:
-    """Runs a workflow and gives the exit code. `lines` shows no bar of progress, since others write to standard error.
+    """Runs a workflow and gives the exit code. `progress` says how it is shown how far it is.
 
     Raises HelixError for what is wrong before the first call.
     """
     failures, percent = _failures(max_failed)
     # A simulation keeps nothing, and finds nothing that an earlier one kept, unless a folder is named.
     simulated = store is None and not (no_store or fresh or retry_failed) and loop_factory(engine) is not None
-    written = _Written.wanted(report, compare, prices, source, target, str(workflow.path))
+    on_terminal = target == "-" and sys.stdout is not None and sys.stdout.isatty()
+    kind_of(progress, quiet=quiet, shared=on_terminal)
+    priced = _prices(prices)
+    written = _Written.wanted(report, compare, priced, source, target, str(workflow.path))
     prepared = Prepared(
         workflow,
         source,
@@ -108,7 +111,7 @@ def run_command(
         observers=observers,
         trace=trace,
     )
-    speaker = _Speaker(quiet)
+    speaker = _Speaker(quiet, sayer(progress))
     if not quiet:
         for warning in prepared.bound.warnings:
             speaker.say(f"warning: {warning.message}" + (f" ({warning.span})" if warning.span else ""))
@@ -118,10 +121,9 @@ def run_command(
         prepared.close()
         raise
     speaker.input(scanned)
-    on_terminal = target == "-" and sys.stdout is not None and sys.stdout.isatty()
-    progress = Progress(scanned.rows, quiet=quiet, bar=not on_terminal and not lines)
+    shown = Progress(scanned.rows, quiet=quiet, mode=progress, shared=on_terminal, prices=priced)
     with asyncio.Runner(loop_factory=loop_factory(*prepared.made.values())) as runner:
-        return runner.run(_run(prepared, progress, speaker, written))
+        return runner.run(_run(prepared, shown, speaker, written))
 
 
 async def _run(prepared: Prepared, progress: Progress, speaker: _Speaker, written: _Written | None) -> int:
@@ -149,7 +151,11 @@ async def _run(prepared: Prepared, progress: Progress, speaker: _Speaker, writte
         loop.add_signal_handler(number, stop)
     try:
         with progress:
-            result = await prepared.run(progress=progress.update, started=started)
+            try:
+                result = await prepared.run(progress=progress.update, started=started)
+            finally:
+                if prepared.active is not None:
+                    progress.end(prepared.active.report)
     except asyncio.CancelledError:
         speaker.say("interrupted" + _partial(prepared) + _resumable(prepared))
         return INTERRUPTED
@@ -181,29 +187,32 @@ class _Written:
     prices: Prices | None
 
     @staticmethod
-    def wanted(report: str | None, compare: str | None, prices: str | None, *others: str | None) -> _Written | None:
+    def wanted(report: str | None, compare: str | None, prices: Prices | None, *others: str | None) -> _Written | None:
         """Reads what the report needs before the first call. Raises OptionError for what does not fit."""
         if report is None:
-            odd = "--compare" if compare is not None else "--prices" if prices is not None else None
-            if odd is not None:
-                raise OptionError(f"{odd} is part of a report: give --report FILE.html too")
+            if compare is not None:
+                raise OptionError("--compare is part of a report: give --report FILE.html too")
             return None
         refuse_report(report, *others)
         if compare is not None and not report.endswith(".html"):
             raise OptionError(f"--compare is shown on a page: --report takes a .html file then, found `{report}`")
         # The file may be the one that is written over in the end.
         earlier = None if compare is None else read_report(compare)
-        priced: Prices | None = None
-        if prices is not None:
-            from helix.commands.explain import price_list
-            from helix.explaining import prices_of
-
-            priced = prices_of(price_list(prices))
-        return _Written(file=report, earlier=earlier, prices=priced)
+        return _Written(file=report, earlier=earlier, prices=prices)
 
     def write(self, measures: RunMeasures) -> None:
         """Raises InputError where that fails."""
         write_report(self.file, measures if self.prices is None else measures.priced(self.prices), self.earlier)
+
+
+def _prices(given: str | None) -> Prices | None:
+    """`--prices`. Raises OptionError."""
+    if given is None:
+        return None
+    from helix.commands.explain import price_list
+    from helix.explaining import prices_of
+
+    return prices_of(price_list(given))
 
 
 def _partial(prepared: Prepared) -> str:
@@ -225,13 +234,14 @@ def _exit_code(report: RunReport) -> int:
 class _Speaker:
     """Says things to the person, on standard error."""
 
-    def __init__(self, quiet: bool) -> None:
+    def __init__(self, quiet: bool, tell: Callable[[str], None]) -> None:
         self.quiet = quiet
+        self._tell = tell
 
     def say(self, text: str, *, always: bool = False) -> None:
         """One message; an error is said even where the run is to be quiet."""
         if always or not self.quiet:
-            say(text)
+            self._tell(text)
 
     def input(self, scanned: ScanReport) -> None:
         """What is wrong with the input, before the first call."""

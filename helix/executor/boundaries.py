@@ -41,6 +41,11 @@ class Boundary:
         """The next row for the next segment, if one is known."""
         raise TypeError(type(self).__name__)
 
+    @property
+    def rest(self) -> int | None:
+        """How many rows the next segment is still to have; None while that is not known."""
+        return None
+
     def close(self) -> None:
         """Drops what is held."""
 
@@ -79,6 +84,10 @@ class LimitBoundary(Boundary):
         self.over = self._finished and not self._waiting
         return entry
 
+    @property
+    def rest(self) -> int | None:
+        return len(self._waiting) if self._finished else None
+
 
 class SortBoundary(Boundary):
     """Holds all rows back and passes them on in order: failed rows last, null after values, equal ones as they came."""
@@ -113,6 +122,10 @@ class SortBoundary(Boundary):
         entry = Entry(row, control, {}, imports, given, tuple(turns))
         entry.skipped = skipped
         return entry
+
+    @property
+    def rest(self) -> int | None:
+        return None if self._sorted is None else self._left
 
     def close(self) -> None:
         self._spool.close()
@@ -163,6 +176,10 @@ class GroupBoundary(Boundary):
         inputs: dict[str, Any] = dict(zip(self._keys, group.keys, strict=True))
         inputs["rows"] = rows if group.failure is None else group.failure
         return Entry(group.row, True if group.failure is None else group.failure, inputs, {}, turns=group.turns)
+
+    @property
+    def rest(self) -> int | None:
+        return None if self._rows is None else self._left
 
     def close(self) -> None:
         self._spool.close()

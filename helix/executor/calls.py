@@ -164,6 +164,8 @@ class Dispatcher:
         self._closed: Callable[[Call], Failure] | None = None
         self.in_flight = 0
         self.waiting = 0
+        # Calls whose outcomes were known from before the run.
+        self.fetched = 0
         self.error: BaseException | None = None
         self.on_error: Callable[[], None] | None = None
         self.recorder: Recorder | None = None
@@ -178,6 +180,16 @@ class Dispatcher:
     def slots(self, lane: str) -> int:
         """How many calls of a lane are made at once."""
         return self._sizes.get(lane, self._sizes[""])
+
+    def busy(self, beginning: str) -> int:
+        """How many workers make a call just now, of the lanes whose names begin so."""
+        lanes = [lane for name, lane in self._lanes.items() if name.startswith(beginning)]
+        return sum(len(lane.workers) - sum(not turn.done() for turn in lane.free) for lane in lanes)
+
+    @property
+    def no_room(self) -> bool:
+        """Whether calls are held back for want of room in an engine's cache."""
+        return self.waiting > 0 and any(getattr(queue, "no_room", False) for queue, _ in self._queues.values())
 
     def row_began(self, instance: object, rank: int) -> None:
         """Tells the queues which rank the schedule has for a row."""
@@ -215,6 +227,7 @@ class Dispatcher:
         if self._known is not None:
             before = self._known.find(call)
             if before is not None:
+                self.fetched += 1
                 self._remember(call, before)
                 return before
         if self._closed is not None:

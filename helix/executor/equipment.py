@@ -251,6 +251,11 @@ class Equipment:
         return self._known.llm(node, prompt, engine, self._capabilities[id(engine)], self._settings)
 
     @property
+    def paused(self) -> float:
+        """The seconds that overloaded engines still want to be left alone."""
+        return max((pause.left for pause in self._pauses.values()), default=0.0)
+
+    @property
     def engines(self) -> tuple[tuple[Engine, Capabilities], ...]:
         """The engines that are open, with what they can do."""
         engines = {id(engine): engine for engine in self._engines.values()}

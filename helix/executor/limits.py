@@ -143,6 +143,11 @@ class Pause:
         """Holds up all calls for so many seconds from now, or longer where a longer pause is running."""
         self._until = max(self._until, asyncio.get_running_loop().time() + seconds)
 
+    @property
+    def left(self) -> float:
+        """The seconds that it still takes; 0 where there is none."""
+        return max(0.0, self._until - asyncio.get_running_loop().time())
+
     async def wait(self, limits: Limits) -> None:
         """Waits until the pause is over; it may grow meanwhile. Raises CutShort as soon as the run ends."""
         loop = asyncio.get_running_loop()

@@ -19,6 +19,7 @@ from helix.executor.row_order import GroupedRows
 from helix.executor.segments import Entry, Leaving, Stage
 from helix.executor.settings import RunSettings
 from helix.executor.tables import Row, RowSink, RowSource
+from helix.executor.tools.lanes import TOOL_LANE
 from helix.executor.tools.python import pure_function
 from helix.executor.tracing import Tracing
 from helix.executor.values import Failure
@@ -26,7 +27,7 @@ from helix.executor.writer import Writer
 from helix.logical import Fetch, LogicalPlan, Sink, Sort, every_node
 from helix.physical import PhysicalPlan, RowGroup
 from helix.places import static_name
-from helix.results import RunReport
+from helix.results import Activity, Phase, RunReport
 
 if TYPE_CHECKING:
     from helix.executor.store.known import KnownCalls
@@ -149,6 +150,7 @@ class Run:
                     moved=self._moved,
                     row_began=self._dispatcher.row_began,
                     row_ended=self._dispatcher.row_ended,
+                    fetched=lambda: self._dispatcher.fetched,
                 )
             )
 
@@ -313,9 +315,22 @@ class Run:
         self._moved()
 
     def _tell(self) -> None:
-        self.report.done_rows = self._stages[0].released
+        self.report.done_rows = self._stages[0].through
         if self._progress is not None:
+            self.report.activity = self._activity()
             self._progress(self.report)
+
+    def _activity(self) -> Activity:
+        stages, sources = self._stages, [None, *self._boundaries]
+        return Activity(
+            in_flight=self._dispatcher.in_flight,
+            queued=self._dispatcher.waiting,
+            tools=self._dispatcher.busy(TOOL_LANE),
+            paused=self._equipment.paused,
+            no_room=self._dispatcher.no_room,
+            failed=max(self._failed, self.report.failed_rows),
+            phases=tuple(_phase(stage, source) for stage, source in zip(stages, sources, strict=True)),
+        )
 
     def _stop(self, reason: str, *, fatal: bool = False, kind: str = "not_started") -> None:
         """Ends the run early: rows that have not begun and calls that were not made fail with `kind`."""
@@ -376,9 +391,9 @@ class Run:
         A share is one of the input's rows, however many rows each was spread to.
         """
         settings = self._settings
+        self._failed += 1
         if settings.max_failed is None:
             return
-        self._failed += 1
         failed, allowed = self._failed, settings.max_failed
         if settings.max_failed_percent:
             rows = self.source.count()
@@ -404,6 +419,12 @@ def _surely_shown(segments: list[Segment], columns: set[str]) -> list[tuple[str,
             break
         found[number] = tuple(node for node in segments[number].exports if node in columns)
     return found
+
+
+def _phase(stage: Stage, source: Boundary | None) -> Phase:
+    rest = None if source is None else source.rest
+    all = stage.through if stage.over else None if rest is None else stage.admitted + rest
+    return Phase(done=stage.through, known=stage.known, all=all, over=stage.over)
 
 
 class _Rows:

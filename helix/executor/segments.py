@@ -91,6 +91,7 @@ class Source(Protocol):
 class Stage:
     """One segment at work: rows from `source`, `hand_on` receives them in order, `moved` hears that there is room,
     `row_began` that a row is to go to a rank, `row_ended` that no call of a row will come any more.
+    `fetched` counts the calls that were known from before the run.
 
     `first` says that its rows come from the input table; `told` are the values whose failure was counted as the row's
     before it came in.
@@ -109,6 +110,7 @@ class Stage:
         moved: Callable[[], None],
         row_began: Callable[[object, int], None] = lambda instance, rank: None,
         row_ended: Callable[[object], None] = lambda instance: None,
+        fetched: Callable[[], int] = lambda: 0,
     ) -> None:
         self.segment = segment
         self.scope = Scope()
@@ -121,6 +123,9 @@ class Stage:
         self._moved = moved
         self._row_began = row_began
         self._row_ended = row_ended
+        self._fetched = fetched
+        # Rows that went through at once, on results from before the run.
+        self.known = 0
         self._program = segment.levels[0].program
         self._next = 0
         self._due = 0
@@ -133,9 +138,14 @@ class Stage:
         return self.scope.closed or (self._source.over and self._active == 0 and not self._finished)
 
     @property
-    def released(self) -> int:
-        """How many rows have gone through."""
-        return self._due
+    def admitted(self) -> int:
+        """How many rows have begun."""
+        return self._next
+
+    @property
+    def through(self) -> int:
+        """How many rows are through, those among them that wait for a slower one before them."""
+        return self._due + len(self._finished)
 
     def close(self) -> None:
         """Nobody wants the rows any more."""
@@ -167,9 +177,12 @@ class Stage:
         sequence = self._next
         self._next += 1
         self._active += 1
+        fetched, beginning = self._fetched(), True
 
         def finished(frame: Frame) -> None:
             self._active -= 1
+            if beginning and self._fetched() > fetched:
+                self.known += 1
             self._row_ended((self.scope, sequence))
             entry.known = not self._first and self._has_failed(entry)
             if sequence != self._due:
@@ -191,6 +204,7 @@ class Stage:
         for node, slot in program.imports.items():
             given[slot] = entry.imports[node]
         self._flow.start(frame, given)
+        beginning = False
 
     def _has_failed(self, entry: Entry) -> bool:
         failed = any(entry.imports[node].__class__ is Failure for node in self._told)

@@ -45,13 +45,21 @@ class JsonLines(logging.Formatter):
         return json.dumps(made, ensure_ascii=False, default=str)
 
 
+class _StandardError(logging.StreamHandler[Any]):
+    """Writes to what standard error is at the time: while a view of progress is there, lines come above it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.stream = sys.stderr
+        super().emit(record)
+
+
 def configure(level: str, file: str | Path | None = None) -> logging.Handler:
     """Has events of a level and above written to a file, else to standard error. Raises OptionError."""
     if level not in LEVELS:
         raise OptionError(f"unknown log level `{level}`; {name_help(level, LEVELS, 'levels')}")
     handler: logging.Handler
     if file is None:
-        handler = logging.StreamHandler(sys.stderr)
+        handler = _StandardError()
     else:
         try:
             handler = logging.FileHandler(file, encoding="utf-8")

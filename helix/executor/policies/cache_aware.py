@@ -88,7 +88,7 @@ class CacheAwareQueue:
         self._per_token = PER_TOKEN
         for rank in self._ranks:
             rank.resize(PER_TOKEN)
-        self._no_room = False
+        self.no_room = False
         self._wake: Callable[[], None] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -203,7 +203,7 @@ class CacheAwareQueue:
             return self._try(rank, wide=False)
         job = self._try(rank, wide=True)
         # Where the call with the longest rest finds no room, another one may.
-        return self._try(rank, wide=False) if job is None and self._no_room else job
+        return self._try(rank, wide=False) if job is None and self.no_room else job
 
     def _wide(self, rank: Rank, now: float) -> bool:
         """Whether calls with the longest rest behind them go first: near the end, so that the last ones are short and
@@ -220,7 +220,7 @@ class CacheAwareQueue:
         return rank.cache.wanted <= capacity and rank.cache.parked <= PARKED * capacity
 
     def _try(self, rank: Rank, *, wide: bool) -> Call | Warmup | None:
-        self._no_room = False
+        self.no_room = False
         while (ticket := rank.first(wide=wide)) is not None:
             if not ticket.call.wanted():
                 rank.remove(ticket)
@@ -243,7 +243,7 @@ class CacheAwareQueue:
             if target is not None and self._busy(ticket, target, rank, more):
                 return None
             if not rank.fits(ticket, more) and not self._make_room(ticket, rank, more):
-                self._no_room = True
+                self.no_room = True
                 return None
             rank.remove(ticket)
             if target is not None and (warmup := self._warm(ticket, target, rank, more)) is not None:
