@@ -102,6 +102,7 @@ def simulate(
     *,
     gpu: str | None = None,
     ranks: int | None = None,
+    pd: str | None = None,
     tp: int = 1,
     model: str | None = None,
     cost: str | None = None,
@@ -112,6 +113,7 @@ def simulate(
     currency: str = "USD",
     what_if_ranks: Sequence[int] = (1, 2, 4, 8),
     what_if_gpus: Sequence[str] | None = None,
+    what_if_pd: Sequence[str] = (),
     plain: bool = True,
     rules: Iterable[str] | None = None,
     without: Iterable[str] = (),
@@ -125,12 +127,14 @@ def simulate(
     """How long a workflow over a table will take on GPUs, what it will cost and what binds it. Nothing is called.
 
     `ranks` data-parallel workers of `tp` GPUs each (`gpu` by name, `h100` by default) serve `model`, by name or by the
-    path of its config.json. `cost` says where times are from (`linear`, `estimate`, `aiconfigurator`, or a file that
-    `helix simulate --calibrate` wrote), `server` gives settings of the simulated server by the names of `SimSettings`.
+    path of its config.json. `pd` has some of the ranks only prefill and the others only decode, `"1:3"` one and three.
+    `cost` says where times are from (`linear`, `estimate`, `aiconfigurator`, or a file that `helix simulate
+    --calibrate` wrote), `server` gives settings of the simulated server by the names of `SimSettings`.
     `output_tokens` are the mean lengths of replies, of all steps or by step; else a `store` of earlier runs tells them,
     else the workflow. `price` is that of an hour of a GPU, or of several GPUs by name. The optimized plan is also
-    simulated on `what_if_ranks` of the GPU and of `what_if_gpus` (none: `[]`), and unless `plain` is off the plan as it
-    is written beside it. Equal arguments give equal event logs. `tell` hears how far a long simulation is.
+    simulated on `what_if_ranks` of the GPU and of `what_if_gpus` (none: `[]`) and on the splits of `what_if_pd`, and
+    unless `plain` is off the plan as it is written beside it. Equal arguments give equal event logs. `tell` hears how
+    far a long simulation is.
 
     Raises SourceErrors, InputError and OptionError.
     """
@@ -143,6 +147,7 @@ def simulate(
             rows=rows,
             gpu=gpu,
             ranks=ranks,
+            pd=pd,
             tp=tp,
             model=model,
             cost=cost,
@@ -153,6 +158,7 @@ def simulate(
             currency=currency,
             what_if_ranks=what_if_ranks,
             what_if_gpus=what_if_gpus,
+            what_if_pd=what_if_pd,
             plain=plain,
             rules=rules,
             without=without,

@@ -149,11 +149,16 @@ def _time(ran: Ran) -> EngineTime:
     engine, told = ran.engines[0]
     if getattr(engine, "device", "") == "cpu" and SMALL in (told.model or "").lower():
         time = SGLANG_CPU
+    batch = told.max_running or time.batch
+    if told.decode_ranks:
+        # Told are those that run for each rank that prefills; a worker that decodes runs no more than this.
+        batch = (batch + 1) * told.ranks // told.decode_ranks
     return replace(
         time,
         capacity=told.kv_tokens or time.capacity,
-        batch=told.max_running or time.batch,
-        workers=max(1, told.ranks),
+        batch=batch,
+        workers=max(1, told.ranks + told.decode_ranks),
+        decoders=told.decode_ranks,
     )
 
 

@@ -89,5 +89,5 @@ def _timeline(timeline: Timeline) -> dict[str, Any]:
 
 
 def _case(forecast: Forecast, case: Case) -> dict[str, Any]:
-    made: dict[str, Any] = {"gpu": case.gpu, "ranks": case.ranks, "gpus": case.gpus, "problem": case.problem}
+    made = {name: getattr(case, name) for name in ("gpu", "ranks", "decode_ranks", "gpus", "problem")}
     return made | {"simulated": None if case.trial is None else _trial(forecast, case.trial, whole=False)}

@@ -14,8 +14,9 @@ PhaseName = Literal["warm-up", "middle", "drain"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployment:
-    """What is simulated: `ranks` data-parallel workers of `tp` GPUs each. `kv_tokens` is what each rank's KV cache
-    holds, `cost` names the model of times, `settings` are those that were asked for, by name.
+    """What is simulated: `ranks` data-parallel workers of `tp` GPUs each; where prefill and decoding are apart,
+    `decode_ranks` of them only decode. `kv_tokens` is what each rank's KV cache holds, `cost` names the model of times,
+    `settings` are those that were asked for, by name.
     """
 
     gpu: str | None
@@ -26,6 +27,7 @@ class Deployment:
     max_running: int
     cost: str
     policy: str
+    decode_ranks: int = 0
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -36,11 +38,18 @@ class Deployment:
     @property
     def name(self) -> str:
         """As a person says it: `2 x h100, llama-3.1-8b`."""
+        apart = f"pd {split_name(self.ranks, self.decode_ranks)}" if self.decode_ranks else ""
         if self.gpu is None:
-            return f"{self.ranks} x the measured engine, {self.model}" if self.ranks > 1 else self.model
+            more = f" ({apart})" if apart else ""
+            return f"{self.ranks} x the measured engine{more}, {self.model}" if self.ranks > 1 else self.model
         count = f"{self.gpus} x " if self.gpus > 1 else ""
-        split = f" (tp {self.tp})" if self.tp > 1 else ""
-        return f"{count}{self.gpu}{split}, {self.model}"
+        how = ", ".join(each for each in (f"tp {self.tp}" if self.tp > 1 else "", apart) if each)
+        return f"{count}{self.gpu}{f' ({how})' if how else ''}, {self.model}"
+
+
+def split_name(ranks: int, decode_ranks: int) -> str:
+    """Ranks as tables have them: `4`, or `1:3` where one prefills and three decode."""
+    return f"{ranks - decode_ranks}:{decode_ranks}" if decode_ranks else f"{ranks}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,6 +185,12 @@ class Case:
     gpus: int
     trial: Trial | None
     problem: str | None = None
+    decode_ranks: int = 0
+
+    @property
+    def split(self) -> str:
+        """Its ranks as tables have them."""
+        return split_name(self.ranks, self.decode_ranks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -137,7 +137,7 @@ def gpu_hours(forecast: Forecast) -> Plot:
     """What the cases cost, in money where there are prices of all, else in GPU hours."""
     found = _by_gpu(forecast)
     groups = sorted({case.ranks for case in forecast.cases})
-    priced = all(gpu in forecast.prices for gpu in found)
+    priced = all(case.gpu in forecast.prices for case in forecast.cases if case.trial is not None)
 
     def value(trial: Trial) -> float:
         cost = forecast.money(trial)
@@ -163,10 +163,12 @@ def gpu_hours(forecast: Forecast) -> Plot:
 
 
 def _by_gpu(forecast: Forecast) -> dict[str, list[Trial]]:
+    """The trials by GPU; each split of prefill and decoding by itself."""
     found: dict[str, list[Trial]] = {}
     for case in forecast.cases:
         if case.trial is not None:
-            found.setdefault(case.gpu, []).append(case.trial)
+            name = f"{case.gpu} pd {case.split}" if case.decode_ranks else case.gpu
+            found.setdefault(name, []).append(case.trial)
     return found
 
 

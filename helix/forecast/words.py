@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from helix.forecast.measures import Case, Deployment, Forecast, Phase, Trial
+from helix.forecast.measures import Deployment, Forecast, Phase, Trial
 
 _UNITS = ((172_800.0, 86_400.0, "d"), (7200.0, 3600.0, "h"), (600.0, 60.0, "min"))
 
@@ -143,11 +143,11 @@ def case_rows(forecast: Forecast) -> Iterator[tuple[str, ...]]:
     for case in forecast.cases:
         trial = case.trial
         if trial is None:
-            yield (case.gpu, f"{case.ranks}", f"{case.gpus}", case.problem or "-", *[""] * (len(CASE_HEADS) - 4))
+            yield (case.gpu, case.split, f"{case.gpus}", case.problem or "-", *[""] * (len(CASE_HEADS) - 4))
             continue
         base = first.setdefault(case.gpu, trial.makespan)
         yield (
-            case.gpu, f"{case.ranks}", f"{case.gpus}", seconds(trial.makespan), _ratio(base, trial.makespan),
+            case.gpu, case.split, f"{case.gpus}", seconds(trial.makespan), _ratio(base, trial.makespan),
             times(trial.over_bound), "-" if trial.bounds is None else trial.bounds.binder, percent(trial.hit_rate),
             hours(trial.gpu_hours), money(forecast.money(trial), forecast.currency),
         )  # fmt: skip
@@ -163,12 +163,6 @@ def settings(where: Deployment) -> str:
     """The engine that is simulated."""
     more = "".join(f", {name} {value}" for name, value in sorted(where.settings.items()) if name != "policy")
     return f"policy {where.policy}, up to {where.max_running:,} requests running{more}; times: {where.cost}"
-
-
-def is_main(forecast: Forecast, case: Case) -> bool:
-    """Whether a case is the deployment that was asked for."""
-    where = forecast.optimized.deployment
-    return (case.gpu, case.ranks) == (where.gpu, where.ranks)
 
 
 def notes(forecast: Forecast) -> list[str]:

@@ -116,15 +116,22 @@ class Work:
 
     def bounds(self, engine: EngineTime, slots: Mapping[str, int], *, estimated: bool) -> Bounds:
         """The four bounds. `longest` is in milliseconds, `tools` in seconds by lane; a lane without slots has 1."""
-        area = (self.private_area + self.shared_area) / engine.capacity
+        # Workers that only decode share no prefix: each call holds its whole prompt.
+        held = self.contexts if engine.decoders else self.private_area + self.shared_area
+        area = held / engine.capacity
         # As many passes of decoding as full batches take, or as the cache has room for.
         passes = max(self.steps / engine.batch, area)
         decode = engine.e * self.steps + engine.f * self.contexts + engine.d * passes
         prefill = engine.b * self.p_min + engine.c * self.pairs
+        decoders = engine.decoders or engine.workers
+        if engine.decoders:
+            spent = max(prefill / (engine.workers - decoders), decode / decoders)
+        else:
+            spent = (prefill + decode) / engine.workers
         return Bounds(
             critical_path=self.longest / 1000,
-            engine=(prefill + decode) / engine.workers / 1000,
-            kv_area=engine.d * area / engine.workers / 1000,
+            engine=spent / 1000,
+            kv_area=engine.d * area / decoders / 1000,
             tools=max((total / slots.get(lane, 1) for lane, total in sorted(self.tools.items())), default=0.0),
             p_min=self.p_min,
             estimated=estimated,

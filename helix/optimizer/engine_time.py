@@ -17,7 +17,8 @@ from helix.logical import Generate, LogicalPlan, every_node
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineTime:
     """The constants of one deployment. `batch` is the most requests that run at once on a worker, `capacity` the
-    tokens that its KV cache holds, `chunk` the tokens of one prefill pass, `workers` how many there are.
+    tokens that its KV cache holds, `chunk` the tokens of one prefill pass, `workers` how many there are. Where prefill
+    and decoding are apart, `decoders` of them only decode, and the others only prefill.
     """
 
     name: str = "Llama-3.1-8B on H100 (model)"
@@ -31,6 +32,7 @@ class EngineTime:
     capacity: int = 380_000
     chunk: int = 8192
     workers: int = 1
+    decoders: int = 0
 
     def prefill(self, fresh: float, cached: float = 0.0) -> float:
         """Milliseconds to compute so many tokens behind cached ones, alone. Nothing to compute costs one pass."""

@@ -21,6 +21,7 @@ _HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
     "--gpu", metavar="NAME", help="The GPU: h100 (default), a100, h200, b200, l40s, ...; h100x4 is four ranks."
 )
 @click.option("--ranks", type=click.IntRange(1), metavar="N", help="Data-parallel workers (default: 1).")
+@click.option("--pd", metavar="P:D", help="Prefill and decoding apart: P ranks that prefill, D that decode, as in 1:3.")
 @click.option("--tp", type=click.IntRange(1), default=1, show_default=True, metavar="N", help="GPUs of each rank.")
 @click.option(
     "--model",
@@ -56,6 +57,7 @@ _HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 @click.option(
     "--what-if-gpus", metavar="A,B", help="Other GPUs of the what-if table (default: those with published fits)."
 )
+@click.option("--what-if-pd", metavar="P:D,P:D", help="Splits of prefill and decoding in the what-if table.")
 @click.option("--no-what-if", is_flag=True, help="Only the GPUs that were asked for.")
 @click.option("--no-plain", is_flag=True, help="Only the optimized plan.")
 @click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="Draws other replies.")

@@ -15,7 +15,7 @@ from helix.prepared import check
 from helix.simulating.profile import AnyEngine, any_engine
 from helix.simulating.rows import kept_rows
 from helix.simulating.trial import TrialRun
-from helix.simulating.wanted import Places, Wanted
+from helix.simulating.wanted import Places, Ranks, Wanted
 from helix.simulation.gpus import gpus_of
 from helix.simulation.providers import cost_note
 
@@ -64,20 +64,26 @@ def _case(
     main: TrialRun,
     profile: AnyEngine | None,
     gpu: str | None,
-    ranks: int,
+    ranks: Ranks,
 ) -> Case:
     """One row of the what-if table; the engine that was asked for is not simulated again."""
-    name = gpu or "the measured engine"
+    here = Case(
+        gpu=gpu or "the measured engine",
+        ranks=ranks.all,
+        decode_ranks=ranks.decode,
+        gpus=ranks.all * wanted.tp,
+        trial=main.trial,
+    )
     if (gpu, ranks) == (places.gpu, places.ranks):
-        return Case(gpu=name, ranks=ranks, gpus=ranks * wanted.tp, trial=main.trial)
+        return here
     try:
         place = places.at(gpu, ranks)
     except OptionError as error:
         # A GPU that the model does not fit on is a row of the table; what is no GPU was found before.
-        return Case(gpu=name, ranks=ranks, gpus=ranks * wanted.tp, trial=None, problem=_short(str(error)))
+        return replace(here, trial=None, problem=_short(str(error)))
     trial = TrialRun(workflow, wanted, place, "optimized", profile=profile, keep=False, lengths=main.lengths).trial
     bounds = None if main.bounds_of is None else main.bounds_of.on(place.time)
-    return Case(gpu=name, ranks=ranks, gpus=ranks * wanted.tp, trial=replace(trial, bounds=bounds))
+    return replace(here, trial=replace(trial, bounds=bounds))
 
 
 def _short(message: str) -> str:

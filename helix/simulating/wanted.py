@@ -9,7 +9,7 @@ from typing import Any
 
 from helix.errors import OptionError, name_help
 from helix.executor.engines.sim import SimSettings
-from helix.executor.engines.sim.address import settings_of
+from helix.executor.engines.sim.address import settings_of, split_of
 from helix.forecast.measures import Deployment
 from helix.logical import Generate, LogicalPlan, every_node
 from helix.optimizer.engine_time import EngineTime
@@ -35,6 +35,7 @@ class Wanted:
     rows: Any = None
     gpu: str | None = None
     ranks: int | None = None
+    pd: str | None = None
     tp: int = 1
     model: str | None = None
     cost: str | None = None
@@ -45,6 +46,7 @@ class Wanted:
     currency: str = "USD"
     what_if_ranks: Sequence[int] = WHAT_IF_RANKS
     what_if_gpus: Sequence[str] | None = None
+    what_if_pd: Sequence[str] = ()
     plain: bool = True
     rules: Iterable[str] | None = None
     without: Iterable[str] = ()
@@ -73,6 +75,7 @@ class Place:
         return Deployment(
             gpu=self.gpu,
             ranks=self.settings.ranks,
+            decode_ranks=self.settings.decode_ranks,
             tp=self.tp,
             model=self.model,
             kv_tokens=self.settings.kv_tokens,
@@ -94,8 +97,22 @@ def time_of(cost: CostModel, settings: SimSettings) -> EngineTime:
     return EngineTime(
         name=cost.name, a=line.a, b=line.b, c=line.c, d=line.d, e=line.e, f=line.f,
         batch=settings.max_running, capacity=settings.kv_tokens, chunk=settings.chunk or settings.max_prefill,
-        workers=settings.ranks,
+        workers=settings.ranks, decoders=settings.decode_ranks,
     )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Ranks:
+    """All ranks; where prefill and decoding are apart, `decode` of them only decode."""
+
+    decode: int = 0
+    all: int
+
+
+def ranks_of(split: str) -> Ranks:
+    """The ranks of a split such as `1:3`. Raises OptionError."""
+    made, decode = split_of(split)
+    return Ranks(all=made, decode=decode)
 
 
 class Places:
@@ -126,7 +143,12 @@ class Places:
             self.model = model or told
         else:
             self.model, self._shape = _shape(model, named)
-        self.ranks = wanted.ranks or (count if count > 1 else self._measured.get("ranks", 1))
+        asked = wanted.ranks or (count if count > 1 else None)
+        self.ranks = Ranks(all=asked or self._measured.get("ranks", 1))
+        if wanted.pd is not None:
+            self.ranks = ranks_of(wanted.pd)
+            if asked not in (None, self.ranks.all):
+                raise OptionError(f"two numbers of ranks: {asked}, and {self.ranks.all} in pd {wanted.pd}; give one")
         if wanted.model is None and len(named) > 1:
             raise OptionError(
                 f"the workflow names several models ({', '.join(named)}); --model says which is simulated"
@@ -143,11 +165,12 @@ class Places:
         """The engine that was asked for."""
         return self.at(None, self.ranks)
 
-    def at(self, gpu: str | None, ranks: int) -> Place:
+    def at(self, gpu: str | None, ranks: Ranks) -> Place:
         """Such an engine on another GPU (None: the one that was asked for), with so many ranks. Raises OptionError."""
         wanted = self._wanted
         card = self._gpu if gpu is None else gpus_of(gpu)[0]
-        given: dict[str, Any] = {"policy": ORDER, **self._measured, **self._given, "ranks": ranks, "seed": wanted.seed}
+        given: dict[str, Any] = {"policy": ORDER, **self._measured, **self._given, "seed": wanted.seed}
+        given |= {"ranks": ranks.all, "decode_ranks": ranks.decode}
         if card is None:
             assert self.swept is not None
             assert wanted.cost is not None
@@ -169,12 +192,13 @@ class Places:
             given={name: value for name, value in self._given.items() if name != "seed"},
         )
 
-    def cases(self) -> list[tuple[str | None, int]]:
+    def cases(self) -> list[tuple[str | None, Ranks]]:
         """The GPUs and ranks that a what-if table is of, in its order."""
         wanted = self._wanted
-        ranks = sorted({*wanted.what_if_ranks, self.ranks}) if wanted.what_if_ranks else []
-        if any(each < 1 for each in ranks):
-            raise OptionError(f"what-if ranks are 1 or more, found {min(ranks)}")
+        if any(each < 1 for each in wanted.what_if_ranks):
+            raise OptionError(f"what-if ranks are 1 or more, found {min(wanted.what_if_ranks)}")
+        others = [*(Ranks(all=each) for each in wanted.what_if_ranks), *map(ranks_of, wanted.what_if_pd)]
+        ranks = sorted({*others, self.ranks}) if others else []
         if self._gpu is None:
             return [(None, each) for each in ranks]
         gpus = wanted.what_if_gpus
@@ -217,7 +241,7 @@ def _server(server: Mapping[str, Any]) -> dict[str, Any]:
         if name in server:
             raise OptionError(f"the setting `{name}` of the engine has an option of its own")
     if "pd" in server or "decode_ranks" in server:
-        raise OptionError("prefill and decode on ranks of their own are for an address, as in sim:h100/MODEL?pd=1:3")
+        raise OptionError("the setting `pd` of the engine has an option of its own")
     known = [each.name for each in fields(SimSettings)]
     for name, value in server.items():
         if not isinstance(value, str) and name not in known:

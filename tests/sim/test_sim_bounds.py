@@ -67,6 +67,17 @@ SGLANG = st.fixed_dictionaries(
     }
 )
 VLLM = st.fixed_dictionaries({**SETTINGS, "dialect": st.just("vllm"), "budget": st.sampled_from([16, 2048])})
+SPLIT = st.fixed_dictionaries(
+    {
+        **SETTINGS,
+        "ranks": st.just(3),
+        "decode_ranks": st.integers(1, 2),
+        "policy": st.sampled_from(["fcfs", "lpm"]),
+        "kv_bytes": st.just(1000),
+        "pd_reserve": st.sampled_from([0, 512]),
+    }
+)
+ENGINES = st.one_of(SGLANG, VLLM, SPLIT)
 # Constants of which each is most of a run somewhere, and some are nothing.
 COSTS = st.builds(
     LinearCost,
@@ -93,14 +104,14 @@ def holds(rows: list[dict[str, Any]], changes: dict[str, Any], cost: LinearCost,
 
 
 @settings(max_examples=60, deadline=None)
-@given(rows=ROWS, changes=st.one_of(SGLANG, VLLM), cost=COSTS, policy=st.sampled_from(POLICIES))
+@given(rows=ROWS, changes=ENGINES, cost=COSTS, policy=st.sampled_from(POLICIES))
 def test_no_run_is_faster(rows: list[dict[str, Any]], changes: dict[str, Any], cost: LinearCost, policy: str) -> None:
     holds(rows, changes, cost, policy)
 
 
 @pytest.mark.slow
 @settings(max_examples=2000, deadline=None)
-@given(rows=ROWS, changes=st.one_of(SGLANG, VLLM), cost=COSTS, policy=st.sampled_from(POLICIES))
+@given(rows=ROWS, changes=ENGINES, cost=COSTS, policy=st.sampled_from(POLICIES))
 def test_no_run_is_faster_a_thousand_times(
     rows: list[dict[str, Any]], changes: dict[str, Any], cost: LinearCost, policy: str
 ) -> None:

@@ -62,9 +62,9 @@ def test_an_address_adds_a_host_tier_and_takes_the_dialect_of_vllm() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("pd=3", "says how many ranks prefill and how many decode, as in pd=1:3; found `3`"),
-        ("pd=0:2", "as in pd=1:3; found `0:2`"),
-        ("pd=2:-1", "as in pd=1:3; found `2:-1`"),
+        ("pd=3", "pd says how many ranks of a simulated engine prefill and how many decode, as in 1:3; found `3`"),
+        ("pd=0:2", "as in 1:3; found `0:2`"),
+        ("pd=2:-1", "as in 1:3; found `2:-1`"),
         ("pd=1:3", "pd=1:3 are 4 ranks of a simulated engine; found 2 in its address"),
         ("hots=5", "no setting `hots` of a simulated engine; did you mean `host`"),
         ("host=many", "the setting `host` of a simulated engine is a number, found `many`"),

@@ -108,8 +108,8 @@ def here(value: Any) -> Any:
 
 # Figures that no scheduler changes; of all others a golden file holds what kind they are.
 FIXED = {
-    "version", "ranks", "tp", "gpus", "kv_tokens", "max_running", "input", "failed", "llm", "merged", "tools", "rank",
-    "prompt", "generated",
+    "version", "ranks", "decode_ranks", "tp", "gpus", "kv_tokens", "max_running", "input", "failed", "llm", "merged",
+    "tools", "rank", "prompt", "generated",
 }  # fmt: skip
 
 
@@ -391,7 +391,7 @@ def test_a_workflow_without_inputs_or_without_llm_steps(folder: Path, monkeypatc
         (["--server", "policy"], "--server takes name=value, found `policy`"),
         (["--server", "ranks=2"], "the setting `ranks` of the engine has an option of its own"),
         (["--server", "page=x"], "the setting `page` of a simulated engine is a number, found `x`"),
-        (["--server", "pd=1:1"], "are for an address"),
+        (["--server", "pd=1:1"], "the setting `pd` of the engine has an option of its own"),
         (["--kv-tokens", "7"], "kv_tokens must be at least 8 pages"),
         (["--policy", "helx"], "unknown policy `helx`; did you mean `helix`?"),
         (["--output-tokens", "many"], "--output-tokens takes whole numbers, found `many`"),

@@ -107,8 +107,9 @@ class Capabilities:
     stored result is known by).
 
     `ranks` are the workers that a request can be sent to, each with a prefix cache of its own that holds `kv_tokens`
-    tokens in pages of `page` and runs `max_running` requests at once. `prefix_cache` says that prompts with an equal
-    beginning share its computation, `warms` that the engine is a `WarmingEngine`.
+    tokens in pages of `page` and runs `max_running` requests at once; beside them `decode_ranks` workers only decode
+    what these have prefilled. `prefix_cache` says that prompts with an equal beginning share its computation, `warms`
+    that the engine is a `WarmingEngine`.
     `pass_tokens` is what a pass of prefill costs beside its tokens, in tokens: below it, computing twice is cheaper.
     `tool_calls` says that it takes tools and gives calls of its own (None: a `ProbingEngine` finds out).
     """
@@ -121,6 +122,7 @@ class Capabilities:
     model: str | None = None
     revision: str | None = None
     ranks: int = 1
+    decode_ranks: int = 0
     kv_tokens: int | None = None
     page: int = 1
     max_running: int | None = None

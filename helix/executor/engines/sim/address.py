@@ -35,15 +35,17 @@ def engine_at(rest: str) -> SimEngine:
         raise OptionError(
             f"not an address of a simulated engine: `sim:{place}`; expected {FORM}, as in sim:h100x2/llama-3.1-8b"
         )
-    gpu, ranks = gpus_of(gpus)
+    gpu, found = gpus_of(gpus)
     shape = model_shape(model)
     options = dict(parse_qsl(query, keep_blank_values=True))
     source = options.pop(COST, None)
     tp = _value(TP, options.pop(TP, "1"))
     split = options.pop(SPLIT, None)
-    decode_ranks = 0
+    ranks, decode_ranks = found, 0
     if split is not None:
-        ranks, decode_ranks = _split(split, ranks if gpus.strip().lower().endswith(f"x{ranks}") else None)
+        ranks, decode_ranks = split_of(split)
+        if gpus.strip().lower().endswith(f"x{found}") and found != ranks:
+            raise OptionError(f"pd={split} are {ranks} ranks of a simulated engine; found {found} in its address")
     given = settings_of(options)
     if given.get("dialect") == "vllm":
         given.setdefault("page", _BLOCK)
@@ -56,18 +58,14 @@ def engine_at(rest: str) -> SimEngine:
     return SimEngine(settings, cost, model=shape.name, name=f"sim:{place}")
 
 
-def _split(text: str, ranks: int | None) -> tuple[int, int]:
-    """All ranks, and those of them that decode. `ranks` are those that the address says. Raises OptionError."""
+def split_of(text: str) -> tuple[int, int]:
+    """All ranks of a split, as 1:3 is one, and those of them that decode. Raises OptionError."""
     first, _, second = text.partition(":")
     if not all(each.isascii() and each.isdigit() and int(each) > 0 for each in (first, second)):
         raise OptionError(
-            "the setting `pd` of a simulated engine says how many ranks prefill and how many decode, as in pd=1:3; "
-            f"found `{text}`"
+            f"pd says how many ranks of a simulated engine prefill and how many decode, as in 1:3; found `{text}`"
         )
-    made = int(first) + int(second)
-    if ranks is not None and ranks != made:
-        raise OptionError(f"pd={text} are {made} ranks of a simulated engine; found {ranks} in its address")
-    return made, int(second)
+    return int(first) + int(second), int(second)
 
 
 def settings_of(options: Mapping[str, str]) -> dict[str, Any]:

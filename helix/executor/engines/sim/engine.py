@@ -106,6 +106,7 @@ class SimEngine:
             model=self._model,
             revision=f"simulated {self._revision()}",
             ranks=settings.prefill_ranks,
+            decode_ranks=settings.decode_ranks,
             kv_tokens=settings.kv_tokens,
             page=settings.page,
             max_running=self._at_once(),
