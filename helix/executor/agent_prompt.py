@@ -113,6 +113,10 @@ class AgentPrompt(Prompt):
         made = [Message(role="tool", content=line, answers=call_id(number, place)) for place, line in enumerate(lines)]
         return (*made, Message(role="user", content=LAST_NATIVE)) if last else tuple(made)
 
+    def hurry(self) -> tuple[Message, ...]:
+        """What is said where a turn was given up, and the next one is the last."""
+        return (Message(role="user", content=LAST_NATIVE if self.native else LAST_JSON),)
+
     def correction(self, error: OutputError, *, last: bool) -> tuple[Message, ...]:
         """What is said to a reply that cannot be used."""
         if self.native:

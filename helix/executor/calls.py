@@ -61,7 +61,8 @@ class Call:
 
     `request` is what an engine is asked, `instance` what all calls have in common that are for one row at one level of
     the plan, `node` the id of the plan's operator. `rank` is the worker that the policy chose, `reply` what the engine
-    answered last. `asked` is what a result store and a journal know the call by; None where there are none.
+    answered last. `asked` is what a result store and a journal know the call by; None where there are none. `timer` is
+    there while the call is made: it ends the call where it is given up.
     """
 
     __slots__ = (
@@ -82,6 +83,7 @@ class Call:
         "settle",
         "step",
         "submitted",
+        "timer",
         "wanted",
     )
 
@@ -113,6 +115,7 @@ class Call:
         self.row = row
         self.submitted = 0.0
         self.record: OpenRecord | None = None
+        self.timer: asyncio.Timeout | None = None
         self.step = step
         self.order = order
         self.priority = priority
@@ -166,6 +169,8 @@ class Dispatcher:
         self.waiting = 0
         # Calls whose outcomes were known from before the run.
         self.fetched = 0
+        # Whether the workers were ended.
+        self.over = False
         self.error: BaseException | None = None
         self.on_error: Callable[[], None] | None = None
         self.recorder: Recorder | None = None
@@ -339,9 +344,17 @@ class Dispatcher:
         if self.recorder is not None:
             call.record = self.recorder.begin(getattr(lane.queue, "locked", None))
         began = asyncio.get_running_loop().time()
+        given_up = False
         try:
-            outcome = await call.make(call)
-            if self._known is not None:
+            try:
+                async with asyncio.timeout(None) as call.timer:
+                    outcome = await call.make(call)
+            except TimeoutError:
+                if call.timer is None or not call.timer.expired():
+                    raise
+                given_up, outcome = True, _given_up(call)
+            call.timer = None
+            if self._known is not None and not given_up:
                 await self._known.keep(call, outcome)
         finally:
             self.in_flight -= 1
@@ -349,7 +362,21 @@ class Dispatcher:
         lane.queue.ended(call, outcome)
         if self.recorder is not None and (locked := getattr(lane.queue, "locked", None)) is not None:
             self.recorder.sample(locked)
-        self._finish(call, outcome, began)
+        if given_up:
+            self._tell(call, outcome, began)
+            self._drop(call)
+        else:
+            self._finish(call, outcome, began)
+
+    def give_up(self, call: Call) -> None:
+        """Ends a call that nobody wants any more, as `wanted` says by now. One that is being made goes on where equal
+        ones wait for its outcome; one that waits for its turn is dropped when it comes.
+        """
+        joined = [] if call.key is None else self._joined.get(call.key, [])
+        if call in joined:
+            joined.remove(call)
+        elif call.timer is not None and not joined:
+            call.timer.reschedule(asyncio.get_running_loop().time())
 
     def _finish(self, call: Call, outcome: Outcome, began: float | None = None) -> None:
         joined: list[Call] = []
@@ -375,8 +402,7 @@ class Dispatcher:
     def _drop(self, call: Call) -> None:
         """Lets go of a call that nobody wants any more; an equal one that is still wanted takes its place."""
         joined = [] if call.key is None else self._joined.pop(call.key, [])
-        message = "not started: the limit is reached"
-        call.settle(Outcome(None, Failure("not_started", message, step=call.step, order=call.order)))
+        call.settle(_given_up(call))
         for other in joined:
             outcome = self.submit(other)
             if outcome is not None:
@@ -394,8 +420,14 @@ class Dispatcher:
 
     async def cancel(self) -> None:
         """Ends the workers, calls in flight with them."""
+        self.over = True
         workers = [worker for lane in self._lanes.values() for worker in lane.workers]
         for worker in workers:
             worker.cancel()
         await asyncio.gather(*workers, return_exceptions=True)
         self._memo.close()
+
+
+def _given_up(call: Call) -> Outcome:
+    """The outcome of a call that nobody wants."""
+    return Outcome(None, Failure("not_started", "not started: the limit is reached", step=call.step, order=call.order))

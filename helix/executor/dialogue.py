@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +12,11 @@ from helix.errors import OutputError
 from helix.executor.agent_prompt import line_of
 from helix.executor.agent_turns import Answer, Asked, Turn
 from helix.executor.attempts import ToolCaller
-from helix.executor.calls import Call, Outcome
+from helix.executor.calls import Call, Outcome, Settle
 from helix.executor.engines.base import Message, Request
 from helix.executor.frame import Frame
 from helix.executor.steps import prompt_bytes
-from helix.executor.tool_calls import Deciding, Decision, ToolCall, merge_key, named, source_of, spared
+from helix.executor.tool_calls import Deciding, Decision, ToolCall, ToolResult, merge_key, named, source_of, spared
 from helix.executor.values import PENDING, Failure
 from helix.tools.effects import HARMLESS
 
@@ -28,6 +29,7 @@ class _More:
 
 
 MORE = _More()
+_NO_TOKENS = {"prompt_tokens": None, "completion_tokens": None}
 
 
 class Dialogue:
@@ -35,11 +37,15 @@ class Dialogue:
 
     __slots__ = (
         "_acted",
+        "_age",
         "_began",
+        "_calls",
         "_cut",
         "_frame",
+        "_heard_any",
         "_instance",
         "_last",
+        "_late",
         "_left",
         "_lines",
         "_messages",
@@ -50,6 +56,7 @@ class Dialogue:
         "_slot",
         "_started",
         "_step",
+        "_timer",
         "_tokens",
         "_trace",
         "_turn",
@@ -66,7 +73,7 @@ class Dialogue:
         self._turn = 0
         self._tokens = self._unusable = 0
         self._trace: list[dict[str, Any]] = []
-        self._last = False
+        self._last = self._heard_any = False
         self._began = self._started = asyncio.get_running_loop().time()
         self._request: Request | None = None
         # The calls of the turn: those that are still to be made in order, how many have not ended, what the model reads
@@ -78,6 +85,12 @@ class Dialogue:
         self._cut: Failure | None = None
         # A tool that acts was called: what was read before may not be so any more.
         self._acted = False
+        # Where there is a time limit: what rings at it, whether it has rung, the calls that are waited for by then, and
+        # a count by which the outcomes of those that were given up are known.
+        self._timer: asyncio.TimerHandle | None = None
+        self._late = False
+        self._calls: dict[int, tuple[Asked | None, Call]] = {}
+        self._age = 0
         name = step.place.name(frame.items)
         where = "".join(f".{turn}" for turn in frame.turns)
         self._session = f"{frame.row}/{name}{where}"
@@ -90,6 +103,9 @@ class Dialogue:
 
     def begin(self) -> Any:
         """The value, or PENDING where it comes later."""
+        limit = self._step.node.max_time
+        if limit is not None:
+            self._timer = asyncio.get_running_loop().call_at(self._began + limit, self._out_of_time)
         return self._ended(self._advance())
 
     def _advance(self) -> Any:
@@ -111,6 +127,9 @@ class Dialogue:
         if value is PENDING:
             return value
         step = self._step
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         step.tool_calls.closed(self._session)
         if self._own:
             step.dispatcher.row_ended(self._instance)
@@ -146,8 +165,8 @@ class Dialogue:
             key=key,
             lane=step.lane,
             make=partial(step.make_turn, frame, request),
-            settle=lambda outcome: self._go_on(self._heard(outcome)),
-            wanted=lambda: not frame.scope.closed,
+            settle=self._unless_late(lambda outcome: self._go_on(self._heard(outcome))),
+            wanted=self._wanted(),
             row=frame.row,
             gates=step.gates if turn == 0 else (),
             request=request,
@@ -159,13 +178,15 @@ class Dialogue:
         outcome = step.dispatcher.submit(call)
         if outcome is not None:
             return outcome
+        if self._timer is not None:
+            self._calls[0] = (None, call)
         step.tool_calls.deciding(
             Deciding(
                 session=self._session,
                 row=frame.row,
                 step=name,
                 turn=turn,
-                told=self._told(),
+                told=() if turn else self._told(),
                 tools=node.tools,
                 engine=step.engine,
                 request=request,
@@ -181,13 +202,14 @@ class Dialogue:
             return f"{node.max_turns} {'turn' if node.max_turns == 1 else 'turns'}"
         if node.max_total_tokens is not None and self._tokens >= node.max_total_tokens:
             return f"{node.max_total_tokens} tokens"
-        if node.max_time is not None and asyncio.get_running_loop().time() - self._began >= node.max_time:
+        late = node.max_time is not None and asyncio.get_running_loop().time() - self._began >= node.max_time
+        if self._late or late:
             return f"{node.max_time:g} s"
         return None
 
     def _told(self) -> tuple[str, ...]:
         """What users said that is new to the model in this turn."""
-        return () if self._turn else tuple(each.content for each in self._messages if each.role == "user")
+        return () if self._heard_any else tuple(each.content for each in self._messages if each.role == "user")
 
     # --- hearing the model ---
 
@@ -202,10 +224,12 @@ class Dialogue:
         assert outcome.text is not None
         assert self._request is not None
         report.turns += 1
+        self._calls.clear()
         turn = Turn.unpacked(outcome.text)
         self._tokens += turn.tokens(prompt_bytes(self._request))
         said = step.prompt.said(turn, self._turn)
         told = self._told()
+        self._heard_any = True
         try:
             found = step.prompt.read(turn)
         except OutputError as error:
@@ -302,6 +326,7 @@ class Dialogue:
         )
 
         def settle(outcome: Outcome) -> None:
+            self._calls.pop(place, None)
             self._returned(place, asked, outcome, together=together)
             if self._left == 0:
                 self._go_on(self._after_calls())
@@ -315,12 +340,15 @@ class Dialogue:
             key=key,
             lane=step.lanes[tool],
             make=partial(caller.make, args),
-            settle=settle,
-            wanted=lambda: not frame.scope.closed,
+            settle=self._unless_late(settle),
+            wanted=self._wanted(),
             row=frame.row,
             asked=known,
         )
-        return step.dispatcher.submit(call)
+        outcome = step.dispatcher.submit(call)
+        if outcome is None and self._timer is not None:
+            self._calls[place] = (asked, call)
+        return outcome
 
     def _tool_call(self, place: int, asked: Asked) -> ToolCall:
         tool = asked.tool
@@ -378,6 +406,54 @@ class Dialogue:
         self._messages = (*self._messages, *results)
         self._lines, self._shown = [], []
         return MORE
+
+    # --- out of time ---
+
+    def _out_of_time(self) -> None:
+        """The time limit: what is waited for is given up, and the model has its last turn, if there is one.
+
+        A last turn that is going on is not ended: it is what the limit asks for.
+        """
+        step, node = self._step, self._step.node
+        self._timer, self._late = None, True
+        if self._last or step.dispatcher.over:
+            return
+        calls, self._calls = self._calls, {}
+        self._age += 1
+        for _, call in calls.values():
+            step.dispatcher.give_up(call)
+        limit = f"{node.max_time:g} s"
+        if node.at_limit == "fail":
+            step.report.at_limit += 1
+            self._go_on(self._failure("limit", f"no answer within {limit}", turns=self._turn))
+        elif self._left:
+            self._cut_calls(calls, f"no result within the {limit} that the agent has")
+        else:
+            if node.trace:
+                problem = f"it was given up after the {limit} that the agent has"
+                self._trace.append({"turn": self._turn + 1, "text": "", "calls": [], "problem": problem} | _NO_TOKENS)
+            self._turn += 1
+            self._messages = (*self._messages, *step.prompt.hurry())
+            self._go_on(MORE)
+
+    def _cut_calls(self, calls: dict[int, tuple[Asked | None, Call]], problem: str) -> None:
+        """Tells the model, and the watchers, of calls that were given up."""
+        for place, (asked, _) in sorted(calls.items(), key=lambda each: each[0]):
+            assert asked is not None
+            self._step.tool_calls.returned(self._tool_call(place, asked), ToolResult(error=problem, kind="limit"))
+            self._got(place, asked, None, problem)
+        self._drop_rest()
+        self._go_on(self._after_calls())
+
+    def _unless_late(self, settle: Settle) -> Settle:
+        """Takes the outcome of a call, unless it was given up."""
+        age = self._age
+        return lambda outcome: settle(outcome) if age == self._age else None
+
+    def _wanted(self) -> Callable[[], bool]:
+        """Whether a call that is asked for now is still wanted."""
+        age, scope = self._age, self._frame.scope
+        return lambda: not scope.closed and age == self._age
 
     # --- what others hear ---
 

@@ -73,7 +73,7 @@ def test_tokens_bound_an_agent(shop: Path) -> None:
 
 
 def test_time_bounds_an_agent(shop: Path) -> None:
-    rules = [{"turn": 1, "delay": 0.03, "calls": calls(("orders", {"customer": "ann"}))}, {"answer": "x"}]
+    rules = [{"call": 1, "delay": 30, "calls": calls(("orders", {"customer": "ann"}))}, {"answer": "x"}]
     ran = go(workflow("max_turns 9 max_time 20ms"), rules, shop)
     assert ran.column("answer") == ["x"]
     assert ran.engine.requests[1].answers_only
