@@ -16,8 +16,11 @@ import click
 from helix import __version__
 from helix.errors import HelixError, InputError, OptionError
 from helix.options.bench import bench
+from helix.options.complete import complete_values
+from helix.options.completion import completion
 from helix.options.files import constants_of as _constants
 from helix.options.files import load_workflow as _load
+from helix.options.help import ExampleGroup
 from helix.options.hints import usage_hint
 from helix.options.simulate import simulate
 from helix.options.tools import access_options, tools
@@ -74,10 +77,16 @@ def _guarded() -> int:
         return 1
 
 
-@click.group(context_settings=_HELP)
+@click.group(cls=ExampleGroup, context_settings=_HELP)
 @click.version_option(__version__, prog_name="helix")
 def cli() -> None:
-    """Runs batches of multi-step LLM workflows as optimized query plans."""
+    """Runs batches of multi-step LLM workflows as optimized query plans.
+
+    \b
+    helix init triage
+    helix explain triage/feedback.helix -i triage/feedback.jsonl
+    helix run triage/feedback.helix -i triage/feedback.jsonl -o replies.csv
+    """
 
 
 @cli.command()
@@ -216,9 +225,8 @@ def explain(file: str, constants: tuple[str, ...], store: Path | None, **options
 
     \b
     helix explain support.helix
-    helix explain support.helix -i tickets.csv --prices 0.15,0.60
+    helix explain support.helix -i tickets.csv --prices 0.15,0.60 -o support.html
     helix explain support.helix -i tickets.csv --limit 20 -e embedded --analyze
-    helix explain support.helix -i tickets.csv -o support.html
     """
     from helix.commands.explain import explain_command
     from helix.executor.store.settings import FOLDER
@@ -399,6 +407,7 @@ def show(file: str, rows: int, columns: str | None, input_format: str | None, wi
 
 
 cli.add_command(bench)
+cli.add_command(completion)
 cli.add_command(tools)
 
 
@@ -406,9 +415,14 @@ cli.add_command(simulate)
 cli.add_command(traces)
 
 
-@cli.group()
+@cli.group(cls=ExampleGroup)
 def cache() -> None:
-    """Look at the results that runs have kept, or remove them."""
+    """Look at the results that runs have kept, or remove them.
+
+    \b
+    helix cache show
+    helix cache clear --older-than 30d
+    """
 
 
 @cache.command("show")
@@ -445,6 +459,9 @@ def cache_clear(store: Path | None, older_than: str | None, keep_runs: bool, sur
     from helix.executor.store.settings import FOLDER
 
     return clear_command(store or FOLDER, older_than, keep_runs, sure)
+
+
+complete_values(cli)
 
 
 def _replace(path: Path, text: str) -> None:

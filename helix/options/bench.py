@@ -7,10 +7,12 @@ from typing import Any
 
 import click
 
+from helix.options.help import ExampleCommand
+
 _HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
-@click.command(context_settings=_HELP)
+@click.command(cls=ExampleCommand, context_settings=_HELP)
 @click.argument("workloads", nargs=-1)
 @click.option("--quick", "quickly", is_flag=True, help="A first look: small batches, one seed, few methods; minutes.")
 @click.option(

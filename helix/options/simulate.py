@@ -7,10 +7,12 @@ from typing import Any
 
 import click
 
+from helix.options.help import ExampleCommand
+
 _HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
-@click.command(context_settings=_HELP)
+@click.command(cls=ExampleCommand, context_settings=_HELP)
 @click.argument("file", required=False)
 @click.option(
     "--input", "-i", "source", metavar="PATH", help="The rows: JSONL, CSV, Parquet, Arrow; `-` is standard input."

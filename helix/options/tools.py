@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from helix.options.help import ExampleCommand
+
 _HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
@@ -37,7 +39,7 @@ def access_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-@click.command(context_settings=_HELP)
+@click.command(cls=ExampleCommand, context_settings=_HELP)
 @click.argument("file", required=False)
 @click.option("--server", metavar="NAME", help="Print what this MCP server offers, as declarations.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, with parameters and result as JSON Schema.")

@@ -7,15 +7,23 @@ from typing import Any
 
 import click
 
+from helix.options.help import ExampleGroup
+
 _HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 _form = click.option(
     "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True, help="How to show it."
 )
 
 
-@click.group(context_settings=_HELP)
+@click.group(cls=ExampleGroup, context_settings=_HELP)
 def traces() -> None:
-    """Look at recorded traces, bring in those of others, and mine them for patterns of calls."""
+    """Look at recorded traces, bring in those of others, and mine them for patterns of calls.
+
+    \b
+    helix run support.helix -i tickets.jsonl -o replies.jsonl --trace run.trace.jsonl
+    helix traces show run.trace.jsonl
+    helix traces mine run.trace.jsonl -o patterns.json
+    """
 
 
 @traces.command("show")
