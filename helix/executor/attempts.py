@@ -12,8 +12,9 @@ from typing import Any
 from helix.errors import EngineError, ExecutionError, OutputError, ToolError
 from helix.executor.calls import Call, Outcome
 from helix.executor.engines.base import Engine, Message, Reply, Request
-from helix.executor.limits import CutShort, Limits, Pause, TimedOut
+from helix.executor.limits import CutShort, Limits, TimedOut
 from helix.executor.outage import Outage
+from helix.executor.overload import Overload
 from helix.executor.values import Failure
 from helix.replies import correction, parse_reply
 from helix.results import StepReport
@@ -33,7 +34,7 @@ class EngineCaller:
     def __init__(
         self,
         engine: Engine,
-        pause: Pause,
+        overload: Overload,
         outage: Outage,
         limits: Limits,
         report: StepReport,
@@ -48,7 +49,7 @@ class EngineCaller:
         """`pack` makes the outcome's text of a reply."""
         self._engine = engine
         self._pack = pack
-        self._pause = pause
+        self._overload = overload
         self._outage = outage
         self._limits = limits
         self._report = report
@@ -96,16 +97,24 @@ class EngineCaller:
     async def _reply(self, request: Request, made: int, call: Call) -> tuple[Reply, int]:
         """One reply, with retries; gives the number of attempts made so far. Raises _Failed."""
         tries = pauses = outages = 0
-        waited = began = 0.0
+        waited = 0.0
+        came = began = asyncio.get_running_loop().time()
         most_wait = self._limits.settings.wait_limit
         last: ExecutionError | None = None
         while True:
             try:
-                await self._pause.wait(self._limits)
-                await self._outage.wait()
-                self._limits.count_call()
-                began = asyncio.get_running_loop().time()
-                return await self._timed_reply(request, call), made + tries + 1
+                if (full := await self._overload.enter(self._limits, came)) is not None:
+                    raise _Failed(full, made + tries + min(1, pauses))
+                answered = False
+                try:
+                    await self._outage.wait()
+                    self._limits.count_call()
+                    began = asyncio.get_running_loop().time()
+                    reply = await self._timed_reply(request, call)
+                    answered = True
+                finally:
+                    self._overload.leave(answered=answered)
+                return reply, made + tries + 1
             except CutShort as error:
                 raise _Failed(error if last is None else _given_up(error, last), made + tries) from None
             except TimedOut as error:
@@ -135,7 +144,7 @@ class EngineCaller:
                         self._limits.stop(f"{asked}: {error.message}")
                     if waited > most_wait or pauses > MOST_PAUSES:
                         raise _Failed(error, made + tries + 1) from None
-                    self._pause.extend(pause)
+                    self._overload.met(error, began, pause)
                     wait = 0.0
                 elif await self._was_away(error, began, made + tries):
                     # Nor does an engine that is gone: all wait until it is back.

@@ -18,9 +18,10 @@ from helix.executor.engines.base import Capabilities, Engine, HintedEngine, Prob
 from helix.executor.engines.scripted import ScriptedEngine
 from helix.executor.frame import Dataflow
 from helix.executor.gates import Gate
-from helix.executor.limits import Limits, Pause
+from helix.executor.limits import Limits
 from helix.executor.operators import Operator
 from helix.executor.outage import Outage
+from helix.executor.overload import Overload
 from helix.executor.places import Place, static_name
 from helix.executor.policies.base import EnginePlace
 from helix.executor.policies.choose import choose_policy
@@ -94,8 +95,8 @@ class Equipment:
         self._model = model
         self._engines: dict[str | None, Engine] = {}
         self._capabilities: dict[int, Capabilities] = {}
-        # By the engine's own name: two addresses that lead to one server share its pauses and its lane.
-        self._pauses: dict[str, Pause] = {}
+        # By the engine's own name: two addresses that lead to one server share its overloads and its lane.
+        self._overloads: dict[str, Overload] = {}
         self._outages: dict[str, Outage] = {}
         self._guesses = settings.speculate != "off"
         self.tool_calls = ToolCalls(self._limited if self._guesses else None)
@@ -173,7 +174,7 @@ class Equipment:
         engine = self._open_engine(address)
         # Kept before it is opened, so that one that failed to open is closed again.
         self._engines[address] = engine
-        self._pauses.setdefault(engine.name, Pause())
+        self._overloads.setdefault(engine.name, Overload())
         self._outages.setdefault(engine.name, Outage(engine, self._limits, self._report))
         if id(engine) not in self._capabilities:
             self._capabilities[id(engine)] = await engine.open(concurrency=self._settings.calls_at_once)
@@ -199,9 +200,9 @@ class Equipment:
             capabilities = self._capabilities[id(engine)]
             warmer, load = None, None
             if capabilities.warms:
-                pause, timeout = self._pauses[engine.name], self._settings.call_timeout
+                overload, timeout = self._overloads[engine.name], self._settings.call_timeout
                 warming = cast(WarmingEngine, engine)
-                warmer, load = Warmer(warming, pause, self._limits, self._report, timeout), warming.load
+                warmer, load = Warmer(warming, overload, self._limits, self._report, timeout), warming.load
             place = EnginePlace(
                 name=engine.name,
                 capabilities=capabilities,
@@ -241,7 +242,7 @@ class Equipment:
         return self._policy.slots(capabilities, usual)
 
     def _lane(self, engine: Engine) -> str:
-        return ENGINE_LANE if len(self._pauses) == 1 else f"engine {engine.name}"
+        return ENGINE_LANE if len(self._overloads) == 1 else f"engine {engine.name}"
 
     def asking(self, node: Generate, prompt: Prompt) -> Asking | None:
         """What an llm step asks, as results are known by; None where the run keeps and knows nothing."""
@@ -253,7 +254,7 @@ class Equipment:
     @property
     def paused(self) -> float:
         """The seconds that overloaded engines still want to be left alone."""
-        return max((pause.left for pause in self._pauses.values()), default=0.0)
+        return max((pause.left for pause in self._overloads.values()), default=0.0)
 
     @property
     def engines(self) -> tuple[tuple[Engine, Capabilities], ...]:
@@ -309,7 +310,7 @@ class Equipment:
         """What makes the calls of a step; `reading` says how its replies are read."""
         return EngineCaller(
             engine,
-            self._pauses[engine.name],
+            self._overloads[engine.name],
             self._outages[engine.name],
             self._limits,
             report,

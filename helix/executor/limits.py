@@ -1,4 +1,4 @@
-"""What bounds all calls of a run together: its deadline, its budgets, the pauses of overloaded servers, its end."""
+"""What bounds all calls of a run together: its deadline, its budgets, its end."""
 
 from __future__ import annotations
 
@@ -131,25 +131,3 @@ class Limits:
         if by_run:
             raise TimedOut(f"the run's time limit of {self.settings.run_timeout:g} s", final=True)
         raise TimedOut(f"no {what} within {call_timeout:g} s", final=False)
-
-
-class Pause:
-    """A pause that an overloaded server asked for: it holds up everybody on that server together."""
-
-    def __init__(self) -> None:
-        self._until = 0.0
-
-    def extend(self, seconds: float) -> None:
-        """Holds up all calls for so many seconds from now, or longer where a longer pause is running."""
-        self._until = max(self._until, asyncio.get_running_loop().time() + seconds)
-
-    @property
-    def left(self) -> float:
-        """The seconds that it still takes; 0 where there is none."""
-        return max(0.0, self._until - asyncio.get_running_loop().time())
-
-    async def wait(self, limits: Limits) -> None:
-        """Waits until the pause is over; it may grow meanwhile. Raises CutShort as soon as the run ends."""
-        loop = asyncio.get_running_loop()
-        while (left := self._until - loop.time()) > 0:
-            await limits.sleep(left)

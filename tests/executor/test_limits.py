@@ -1,4 +1,4 @@
-"""What bounds all calls of a run together: sleeps that end with the run, pauses that grow, times, budgets."""
+"""What bounds all calls of a run together: sleeps that end with the run, times, budgets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from helix.errors import OptionError
-from helix.executor.limits import CutShort, Limits, Pause, TimedOut
+from helix.executor.limits import CutShort, Limits, TimedOut
 from helix.executor.settings import RunSettings
 
 
@@ -35,25 +35,6 @@ def test_a_sleep_ends_by_itself_or_with_the_run() -> None:
             await made.sleep(60)
         with pytest.raises(CutShort):
             await made.sleep(0)
-
-    asyncio.run(asyncio.wait_for(main(), 5))
-
-
-def test_a_pause_holds_everybody_and_may_grow() -> None:
-    async def main() -> None:
-        made, _ = limits()
-        pause = Pause()
-        await pause.wait(made)
-        began = time.monotonic()
-        pause.extend(0.05)
-        asyncio.get_running_loop().call_later(0.02, pause.extend, 0.1)
-        await asyncio.gather(pause.wait(made), pause.wait(made))
-        assert 0.11 <= time.monotonic() - began < 1
-        pause.extend(0.05)
-        pause.extend(0.001)
-        began = time.monotonic()
-        await pause.wait(made)
-        assert time.monotonic() - began >= 0.04
 
     asyncio.run(asyncio.wait_for(main(), 5))
 

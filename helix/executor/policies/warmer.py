@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from helix.errors import ExecutionError
 from helix.executor.engines.base import Reply, Request, WarmingEngine
-from helix.executor.limits import Limits, Pause
+from helix.executor.limits import Limits
+from helix.executor.overload import Overload
 from helix.results import RunReport
 
 
@@ -12,10 +15,10 @@ class Warmer:
     """Computes beginnings on an engine. A failure is no row's: the calls that follow compute what is missing."""
 
     def __init__(
-        self, engine: WarmingEngine, pause: Pause, limits: Limits, report: RunReport, timeout: float | None
+        self, engine: WarmingEngine, overload: Overload, limits: Limits, report: RunReport, timeout: float | None
     ) -> None:
         self._engine = engine
-        self._pause = pause
+        self._overload = overload
         self._limits = limits
         self._report = report
         self._timeout = timeout
@@ -23,8 +26,14 @@ class Warmer:
     async def __call__(self, request: Request) -> Reply | None:
         """The engine's reply; None where it has not computed the beginning."""
         try:
-            await self._pause.wait(self._limits)
-            reply: Reply = await self._limits.timed(self._engine.warm(request), self._timeout)
+            if await self._overload.enter(self._limits, asyncio.get_running_loop().time()) is not None:
+                return None
+            answered = False
+            try:
+                reply: Reply = await self._limits.timed(self._engine.warm(request), self._timeout)
+                answered = True
+            finally:
+                self._overload.leave(answered=answered)
         except ExecutionError:
             return None
         self._report.warmups += 1
