@@ -57,7 +57,9 @@ def parse(words: list[str]) -> tuple[str, ...]:
     path: tuple[str, ...] = ()
     command: click.Command = cli
     while isinstance(command, click.Group):
-        name, command, rest = command.resolve_command(context, [*context._protected_args, *context.args])
+        # The first one stands apart, under a name that differs between versions of click.
+        first = getattr(context, "_protected_args", None) or getattr(context, "protected_args", [])
+        name, command, rest = command.resolve_command(context, [*first, *context.args])
         assert name is not None
         assert command is not None
         path = (*path, name)
