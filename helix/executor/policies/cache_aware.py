@@ -115,6 +115,8 @@ class CacheAwareQueue:
         if row is None:
             row = self._rows[call.instance] = AtWork(rank)
             rank.fresh += 1
+        if row.begun and not row.calls:
+            row.rank.idle -= 1
         row.calls += 1
         row.left = self._outline.hops(call.node)
         if row.free is not None:
@@ -261,8 +263,6 @@ class CacheAwareQueue:
         row = self._rows.get(ticket.call.instance)
         if row is None or row.rank is not rank:
             return
-        if row.begun and not row.running:
-            rank.idle -= 1
         rank.fresh -= not row.begun
         row.begun = True
         row.running += 1
@@ -280,7 +280,7 @@ class CacheAwareQueue:
         return min(more, FOLLOWERS * rank.cache.capacity, LOSS * fresh_of(target))
 
     def _owed(self, ticket: Ticket, rank: Rank) -> float:
-        """What rows that have begun will want for their next calls, where another row is about to begin."""
+        """What rows that have begun and wait for a tool will want after it, where another row is about to begin."""
         row = self._rows.get(ticket.call.instance)
         return 0.0 if row is None or row.begun else rank.idle * rank.own
 
@@ -347,8 +347,6 @@ class CacheAwareQueue:
         self._leave(ticket, owner)
         row = self._rows.get(ticket.call.instance)
         if row is not None and row.held is None and not row.running:
-            owner.idle -= row.begun
-            thief.idle += row.begun
             owner.fresh -= not row.begun
             thief.fresh += not row.begun
             row.rank = thief
@@ -471,9 +469,9 @@ class CacheAwareQueue:
             row.calls -= 1
             if not row.calls:
                 row.free = self._now()
+                row.rank.idle += row.begun
             if row.rank is rank and row.running:
                 row.running -= 1
-                rank.idle += row.running == 0
 
     def row_began(self, row: object, rank: int) -> None:
         if self._affinity and 0 <= rank < len(self._ranks):
@@ -484,7 +482,7 @@ class CacheAwareQueue:
         done = self._rows.pop(row, None)
         if done is None:
             return
-        if done.begun and not done.running:
+        if done.begun and not done.calls:
             done.rank.idle -= 1
         done.rank.fresh -= not done.begun
         if done.held is not None:

@@ -12,6 +12,8 @@ from helix.physical import PhysicalPlan, Planner
 
 # Calls in flight on a rank at most, however many the engine would run.
 MOST_RUNNING = 1024
+# The share of the calls that an engine can run at once which the rows of a block have to reach.
+ENOUGH = 0.5
 # What can be left out, for what it is worth to show.
 PARTS = {
     "warm-ups": "no beginning is computed ahead",
@@ -37,12 +39,18 @@ class Helix(PolicyBase):
         return "helix" + (":" + ",".join(f"no-{part}" for part in self._without) if self._without else "")
 
     def follow(self, physical: PhysicalPlan, calls: int) -> bool:
-        """Phases, where what all rows share does not fit into the cache beside the calls. Where it fits, all of it
-        stays there anyway, and row after row is done sooner.
+        """Phases, where what all rows share does not fit into the cache beside the calls, and a block of rows is enough
+        to keep the engine busy in each phase. Where all of it fits it stays there anyway, and row after row is done
+        sooner; where a block is small, few of its calls can go at once.
         """
         self._outline.read(physical)
         room = physical.kv_tokens
-        return room is not None and physical.fixed_tokens + calls * physical.call_tokens > USABLE * room
+        if room is None or physical.fixed_tokens + calls * physical.call_tokens <= USABLE * room:
+            return False
+        made = sum(step.calls for step in physical.steps)
+        own = sum(step.calls * (step.private_tokens + step.output_tokens) for step in physical.steps)
+        busy = min(calls, (USABLE * room - physical.fixed_tokens) * made / own) if own else calls
+        return physical.block >= ENOUGH * busy * physical.ranks
 
     def slots(self, capabilities: Capabilities, usual: int) -> int:
         # As many as run: those that wait in the engine beside them are let in one by one, and take a pass each.
