@@ -48,6 +48,7 @@ def tools_command(
     constants: tuple[str, ...],
     allow_host: tuple[str, ...],
     allow_private: tuple[str, ...],
+    allow_files: tuple[str, ...],
     mcp_config: str | None,
     trust_server: tuple[str, ...],
 ) -> int:
@@ -55,6 +56,7 @@ def tools_command(
     access = ToolAccess(
         hosts=allow_host or None,
         private=allow_private,
+        files=allow_files,
         servers=None if mcp_config is None else Path(mcp_config),
         trusted=trust_server,
     )

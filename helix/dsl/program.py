@@ -96,6 +96,11 @@ class Workflow:
     # --- what it is ---
 
     @property
+    def is_function(self) -> bool:
+        """Whether it was written in Python: whoever wrote it may run code, and so read any file."""
+        return self._function is not None
+
+    @property
     def params(self) -> tuple[Param, ...]:
         """The inputs in the syntax tree; known without a trace."""
         return self._params

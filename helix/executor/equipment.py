@@ -400,6 +400,7 @@ def _access(settings: RunSettings) -> ToolAccess:
     return ToolAccess(
         hosts=None if settings.allow_hosts is None else tuple(settings.allow_hosts),
         private=tuple(settings.allow_private),
+        files=tuple(settings.allow_files),
         servers=None if settings.mcp_config is None else Path(settings.mcp_config),
         trusted=tuple(settings.trust_servers),
     )

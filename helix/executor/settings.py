@@ -26,8 +26,9 @@ class RunSettings:
 
     `lanes` are the calls that lanes of tools make at once, by name (`tools` is that of tools without one).
     `allow_hosts` are all hosts that tools may ask over HTTP (None: those that the workflow names), `allow_private`
-    those that may lie at private, loopback and link-local addresses. `mcp_config` is the file that names the MCP
-    servers (None: `mcp.json` beside the workflow), `trust_servers` are those of them whose hints on effects count.
+    those that may lie at private, loopback and link-local addresses, `allow_files` are databases, or folders of such,
+    that SQL tools may read outside of the workflow's folder. `mcp_config` is the file that names the MCP servers (None:
+    `mcp.json` beside the workflow), `trust_servers` are those of them whose hints on effects count.
 
     `speculate` makes reads ready that will probably be asked for: `off`, `shadow` (counts what that would save) or
     `on`; `patterns` is a file of mined patterns, or a `helix.mining.Miner`, `speculation` how it is bounded.
@@ -50,6 +51,7 @@ class RunSettings:
     lanes: Mapping[str, int] | None = None
     allow_hosts: Sequence[str] | None = None
     allow_private: Sequence[str] = ()
+    allow_files: Sequence[str | os.PathLike[str]] = ()
     mcp_config: str | os.PathLike[str] | None = None
     trust_servers: Sequence[str] = ()
     speculate: str = "off"
@@ -70,7 +72,7 @@ class RunSettings:
         for name, size in (self.lanes or {}).items():
             if isinstance(size, bool) or not isinstance(size, int) or size < 1:
                 raise OptionError(f"lanes are numbers of at least 1, found {size} for `{name}`")
-        for option in ("allow_hosts", "allow_private", "trust_servers"):
+        for option in ("allow_hosts", "allow_private", "allow_files", "trust_servers"):
             if isinstance(getattr(self, option), str):
                 raise OptionError(f"{option} is a list, found one text")
         if mode_of(self.speculate) == "off" and self.patterns is not None:

@@ -26,6 +26,13 @@ def access_options(command: Callable[..., Any]) -> Callable[..., Any]:
                 help="Let tools ask this host though it lies at a private address.",
             ),
             click.option(
+                "--allow-file",
+                "allow_files",
+                multiple=True,
+                metavar="PATH",
+                help="Let SQL tools read this database, or those of this folder, outside of the workflow's.",
+            ),
+            click.option(
                 "--mcp-config",
                 metavar="FILE",
                 help="Where MCP servers are named (default: mcp.json beside the workflow).",

@@ -26,12 +26,14 @@ class ToolAccess:
     """What the person who starts a run lets its tools reach.
 
     `hosts` are all that tools over HTTP may ask (None: those that the workflow names); `private` are hosts that may lie
-    at private, loopback and link-local addresses. Hosts are `name`, `name:port` or `*.name`. `servers` is the file that
-    names the MCP servers (None: `mcp.json` beside the workflow), `trusted` are those of them whose hints count.
+    at private, loopback and link-local addresses. Hosts are `name`, `name:port` or `*.name`. `files` are databases, or
+    folders of such, that SQL tools may read besides those in the workflow's folder. `servers` is the file that names
+    the MCP servers (None: `mcp.json` beside the workflow), `trusted` are those of them whose hints count.
     """
 
     hosts: tuple[str, ...] | None = None
     private: tuple[str, ...] = ()
+    files: tuple[str | os.PathLike[str], ...] = ()
     servers: Path | None = None
     trusted: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from helix.executor.tools import RunTool, open_tool
 from helix.executor.tools.access import ToolAccess
+from helix.executor.tools.files import check_database
 from helix.executor.tools.threads import Threads
 from helix.logical import Effects, Tool
 from helix.tools.effects import effects_of_hints
@@ -55,12 +56,13 @@ class ToolOpener:
             return HttpTool(tool, self._access, self._web())
         if tool.origin == "mcp":
             return await self.servers().open(tool)
+        check_database(tool, self._folder, self._access)
         if tool.origin == "python" or tool.is_sqlite:
             return open_tool(tool, self._callables, self._folder, self.threads)
         from helix.executor.tools.sql_engines import DuckDatabase, OtherSqlTool, UrlDatabase
 
         is_file = tool.target.startswith("duckdb:") and not tool.target.startswith("duckdb://")
-        database = DuckDatabase(tool, self._folder) if is_file else UrlDatabase(tool, self._access)
+        database = DuckDatabase(tool, self._folder) if is_file else UrlDatabase(tool, self._access, self._folder)
         other = OtherSqlTool(tool, database, self.threads)
         await other.open()
         return other

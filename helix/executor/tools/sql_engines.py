@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from helix.errors import OptionError, ToolError
 from helix.executor.tools.access import Secrets, ToolAccess
+from helix.executor.tools.files import check_file
 from helix.executor.tools.results import result_text
 from helix.executor.tools.sql_checks import (
     MAX_ROWS,
@@ -29,7 +30,7 @@ from helix.executor.tools.sql_checks import (
 )
 from helix.executor.tools.threads import Threads
 from helix.logical import Tool
-from helix.tools.targets import sql_backend, sql_dialect
+from helix.tools.targets import FILES, sql_backend, sql_dialect
 
 # How a transaction that cannot write begins, and how its time is bounded on the server, where a backend has that.
 _BEGIN: dict[str, tuple[str, ...]] = {
@@ -254,7 +255,8 @@ class UrlDatabase:
 
     guarded = False
 
-    def __init__(self, tool: Tool, access: ToolAccess) -> None:
+    def __init__(self, tool: Tool, access: ToolAccess, folder: Path | None = None) -> None:
+        self._tool, self._access, self._folder = tool, access, folder
         self._secrets = Secrets(f"sql tool `{tool.name}`", (tool.target,), access.environment)
         self._url = self._secrets.into(tool.target, quoted=True)
         self._backend = sql_backend(tool.target)
@@ -266,6 +268,9 @@ class UrlDatabase:
             import sqlalchemy
         except ImportError:
             raise ToolError("it needs SQLAlchemy: pip install 'helix-workflows[sql]'") from None
+        if self._backend in FILES:
+            name = sqlalchemy.make_url(self._url).database or ""
+            check_file(self._tool, name, Path.cwd(), self._folder, self._access)
         try:
             self._engine = sqlalchemy.create_engine(
                 self._url, pool_pre_ping=True, max_overflow=-1, hide_parameters=True
