@@ -113,7 +113,7 @@ def reference_of(batch: Batch, folder: Path | None = None) -> Reference:
     """Runs a batch on an engine that answers at once."""
     workload = WORKLOADS[batch.workload]
     rows = rows_of(batch, "grouped", 1, folder)
-    engine = InstantEngine(Replies(batch.seed, workload.means, workload.cap))
+    engine = InstantEngine(Replies(batch.seed, workload.means, workload.cap, workload.says))
     tools: list[tuple[int, str, float]] = []
     workflow = workflow_of(batch, lambda row, step, seconds: tools.append((row, step, seconds * 1000)))
     work = prepared(Prepared, workflow, rows, engine, RunSettings(concurrency=256, lanes=workload.lanes))

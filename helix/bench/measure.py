@@ -74,7 +74,7 @@ def run_cell(cell: Cell, reference: Reference, folder: Path | None = None) -> Ou
         prefix_cache=method.prefix_cache,
         seed=cell.seed,
     )
-    engine = MeasuredEngine(settings, cost, Replies(cell.seed, workload.means, workload.cap))
+    engine = MeasuredEngine(settings, cost, Replies(cell.seed, workload.means, workload.cap, workload.says))
     _load()
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as store, asyncio.Runner(loop_factory=VirtualLoop) as runner:

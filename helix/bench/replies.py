@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from hashlib import blake2b, shake_128
 from random import Random
 
@@ -21,17 +21,21 @@ def prompt_digest(request: Request) -> bytes:
 
 
 class Replies:
-    """Replies of a run, by (seed, prompt). `means` are by step, in tokens, with a deviation where they are normal."""
+    """Replies of a run, by (seed, prompt). `means` are by step, in tokens, with a deviation where they are normal;
+    `says` puts a text into the form of a reply.
+    """
 
-    def __init__(self, seed: int, means: Means, cap: int) -> None:
+    def __init__(self, seed: int, means: Means, cap: int, says: Callable[[Request, str], str] | None = None) -> None:
         self._seed = seed.to_bytes(8, "big", signed=True)
         self._means = means
         self._cap = cap
+        self._says = says
 
     def __call__(self, request: Request) -> str:
         """Hexadecimal digits, two tokens' worth for each eight of them."""
         digest = blake2b(prompt_digest(request), digest_size=16, key=self._seed).digest()
-        return shake_128(digest).hexdigest(self._length(static_name(request.step), digest) * WIDTH // 2)
+        text = shake_128(digest).hexdigest(self._length(static_name(request.step), digest) * WIDTH // 2)
+        return text if self._says is None else self._says(request, text)
 
     def _length(self, step: str, digest: bytes) -> int:
         mean = self._means[step]
