@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from helix.logical import LogicalPlan
+from helix.logical import Agent, LogicalPlan
 from helix.optimizer.engine_time import H100, EngineTime
 from helix.optimizer.tokens import Tokenizer
 from helix.optimizer.tree.refs import CallSite, Resolution
@@ -30,6 +30,8 @@ _ITEM = re.compile(r"\[\d+\]")
 # Tokens of a turn have numbers of their own, above every vocabulary.
 _TURNS = {"system": 0xFFFF_0000, "user": 0xFFFF_0100, "assistant": 0xFFFF_0200, "tool": 0xFFFF_0300}
 _OTHER_TURN = 0xFFFF_0400
+# Milliseconds of a call, by row and step.
+Spent = tuple[int, str, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +174,13 @@ def measured_bounds(
         pairs=trie.distinct_pairs * scale**2,
         shared_area=trie.shared_area(handles, [EngineTime.steps(output) for output in outputs]) * scale,
     )
-    times: list[tuple[int, str, float]] = [(tool.row, tool.step, tool.seconds * 1000) for tool in tools]
+    # Tools of an agent may run beside one another, and ahead of the turn that asks for them.
+    agents = {_ITEM.sub("", site.node.step) for site in found.calls if isinstance(site.node, Agent)}
+    times: list[Spent] = []
+    beside: list[Spent] = []
+    for tool in tools:
+        kept = beside if _ITEM.sub("", tool.step) in agents else times
+        kept.append((tool.row, tool.step, tool.seconds * 1000))
     for call, handle, output in zip(calls, handles, outputs, strict=True):
         prompt = call.prompt_tokens
         if prompt is None:
@@ -181,30 +189,36 @@ def measured_bounds(
         work.call(prompt, private, output)
         alone = engine.prefill(private, prompt - private) + engine.decode(prompt, output)
         times.append((call.row, call.step, alone))
-    work.longest = longest_chain(found, times)
+    work.longest = longest_chain(found, times, beside)
     for tool in tools:
         work.tools[tool.lane] = work.tools.get(tool.lane, 0.0) + tool.seconds
     return work.bounds(engine, slots or {}, estimated=tokenizer.ids_of is None or not tokenizer.exact)
 
 
-def longest_chain(found: Resolution, times: Iterable[tuple[int, str, float]]) -> float:
+def longest_chain(found: Resolution, times: Iterable[Spent], beside: Iterable[Spent] = ()) -> float:
     """The longest chain of one row over all rows, from the time of each call by row and step.
 
-    Items of a loop and samples of a step run beside each other, rounds of a `repeat` one after the other. The step of
-    an unrolled loop names its item, and has the calls of that one.
+    Items of a loop and samples of a step run beside each other, rounds of a `repeat` and turns of an agent one after
+    the other; those `beside` the others of their step count where one alone is longer than all of these. The step of an
+    unrolled loop names its item, and has the calls of that one.
     """
     own_steps = [(_ITEM.sub("", site.node.step), _calls_of(site.node.step)) for site in found.calls]
     rows: dict[int, dict[str, dict[str, list[float]]]] = {}
     for row, step, spent in times:
         rows.setdefault(row, {}).setdefault(_ITEM.sub("", step), {}).setdefault(step, []).append(spent)
+    others: dict[tuple[int, str], list[tuple[str, float]]] = {}
+    for row, step, spent in beside:
+        others.setdefault((row, _ITEM.sub("", step)), []).append((step, spent))
     longest = 0.0
-    for steps in rows.values():
+    for row, steps in rows.items():
         ended = [0.0] * len(found.calls)
         for site in found.calls:
             step, fits = own_steps[site.index]
             named = [spent for name, spent in steps.get(step, {}).items() if fits is None or fits.fullmatch(name)]
-            gather = sum if _in_rounds(found, site) else max
+            gather = sum if isinstance(site.node, Agent) or _in_rounds(found, site) else max
             own = max((float(gather(spent)) for spent in named), default=0.0)
+            for name, spent in others.get((row, step), ()):
+                own = max(own, spent if fits is None or fits.fullmatch(name) else 0.0)
             before = max((ended[other] for other in bits(site.needs & ((1 << site.index) - 1))), default=0.0)
             ended[site.index] = before + own
         longest = max([longest, *ended])

@@ -66,12 +66,13 @@ class KeptCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolTime:
-    """A call of a tool, and how long it took in seconds."""
+    """A call of a tool, and how long it took in seconds. `turn` is that of the agent that asked for it."""
 
     row: int
     step: str
     seconds: float
     lane: str
+    turn: int | None = None
 
 
 class ToolTimes:
@@ -87,7 +88,8 @@ class ToolTimes:
         """Keeps a call that was made."""
         if result.began is not None and result.ended is not None:
             seconds = result.ended - result.began
-            self.made.append(ToolTime(row=call.row, step=call.step, seconds=seconds, lane=lane_of(call.tool)))
+            lane = lane_of(call.tool)
+            self.made.append(ToolTime(row=call.row, step=call.step, seconds=seconds, lane=lane, turn=call.turn))
 
     def closed(self, session: str) -> None:
         """Nothing is kept of it."""
@@ -125,12 +127,24 @@ class BoundsOf:
         """The bounds on an engine; None where no call was made."""
         if not self._calls and not self._tools:
             return None
-        times = [(tool.row, tool.step, tool.seconds * 1000) for tool in self._tools]
+        times = [(tool.row, tool.step, tool.seconds * 1000) for tool in _one_by_one(self._tools)]
         for row, step, prompt, private, output in self._calls:
             alone = engine.prefill(private, prompt - private) + engine.decode(prompt, output)
             times.append((row, step, alone))
         self._work.longest = longest_chain(self._found, times)
         return self._work.bounds(engine, self._slots, estimated=False)
+
+
+def _one_by_one(tools: Sequence[ToolTime]) -> list[ToolTime]:
+    """Of the tools that an agent calls in one turn, which run beside one another, the longest."""
+    made = [tool for tool in tools if tool.turn is None]
+    turns: dict[tuple[int, str, int | None], ToolTime] = {}
+    for tool in tools:
+        if tool.turn is not None:
+            known = turns.setdefault((tool.row, tool.step, tool.turn), tool)
+            if known.seconds < tool.seconds:
+                turns[tool.row, tool.step, tool.turn] = tool
+    return [*made, *turns.values()]
 
 
 def _ids(text: str) -> array[int]:

@@ -94,8 +94,11 @@ class Place:
 def time_of(cost: CostModel, settings: SimSettings) -> EngineTime:
     """The constants that bounds of a simulated engine are computed with."""
     line = linear_of(cost)
+    # A pass that decodes beside a prefill takes what decoding takes, and not both.
+    mixed = settings.mixed_chunk or settings.dialect == "vllm"
+    a = min(line.a, line.d + line.e) if mixed else line.a
     return EngineTime(
-        name=cost.name, a=line.a, b=line.b, c=line.c, d=line.d, e=line.e, f=line.f,
+        name=cost.name, a=a, b=line.b, c=line.c, d=line.d, e=line.e, f=line.f,
         batch=settings.max_running, capacity=settings.kv_tokens, chunk=settings.chunk or settings.max_prefill,
         workers=settings.ranks, decoders=settings.decode_ranks,
     )  # fmt: skip

@@ -142,3 +142,27 @@ def test_attention_and_small_caches_count() -> None:
     found = measured_bounds(PLAN, [call(0, "a", "x" * 10, "o" * 5)], CHARS, engine=engine)
     # 14 tokens behind none; decoding holds (14 * 4 + 10) tokens of the 8 that there are room for.
     assert found.engine == pytest.approx((14 + 0.5 * 14**2 + 10.0 * (14 * 4 + 10) / 8) / 1000)
+
+
+def test_the_turns_of_an_agent_stand_one_after_the_other() -> None:
+    plan = plan_of("""
+        workflow w(q: text)
+        tool look(key: text) -> text from python "lib:look" effects read
+        a = agent { tools [look] user "{{ q }}" }
+        b = llm { user "{{ a }}" }
+        output b
+    """)
+    prompts = ("x", "xy", "xyz")
+    calls = [MeasuredCall(row=0, step="a", messages=(("user", text),), output="o" * 3) for text in prompts]
+    calls.append(MeasuredCall(row=0, step="b", messages=(("user", "b"),), output="o"))
+
+    def path(*seconds: float) -> float:
+        tools = [MeasuredTool(row=0, step="a", seconds=each, lane="look") for each in seconds]
+        return measured_bounds(plan, calls, CHARS, engine=ROUND, tools=tools, slots={"look": 9}).critical_path
+
+    # Three turns of two decode steps; of the prompts one token is nobody else's. Then one more token of a prompt.
+    turns = 3 * 20 + 1
+    assert path() == pytest.approx((turns + 1) / 1000)
+    # Tools of a turn may run beside one another, and ahead: the longest counts where it is longer than all turns.
+    assert path(0.02, 0.03) == pytest.approx((turns + 1) / 1000)
+    assert path(0.5, 0.4) == pytest.approx((500 + 1) / 1000)

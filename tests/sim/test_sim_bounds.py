@@ -109,6 +109,28 @@ def test_no_run_is_faster(rows: list[dict[str, Any]], changes: dict[str, Any], c
     holds(rows, changes, cost, policy)
 
 
+def test_a_prefill_beside_decoding_takes_no_pass_of_its_own() -> None:
+    rows = [
+        {"base": "x", "question": "abbbba", "items": ["a"]},
+        {"base": "x", "question": "bbabbbabbbbbab", "items": ["a"]},
+        {"base": "other " * 40, "question": "aaaa", "items": ["a"]},
+        {"base": "other " * 40, "question": "abb", "items": ["b", "aabbb", "a"]},
+        {"base": "other " * 40, "question": "a", "items": ["abba", "bbbaababaabab"]},
+        {"base": "x", "question": "aaaaaaa", "items": ["a"]},
+    ]
+    changes = {
+        "kv_tokens": 700,
+        "max_running": 3,
+        "ranks": 2,
+        "reply_tokens": 20,
+        "mixed_chunk": True,
+        "clip": 1,
+        "request_ms": 0.0,
+        "chunk": None,
+    }
+    holds(rows, changes, LinearCost(name="a pass", a=30.0, b=0.0, c=0.0, d=0.5, e=0.0, f=0.01), "lpm")
+
+
 @pytest.mark.slow
 @settings(max_examples=2000, deadline=None)
 @given(rows=ROWS, changes=ENGINES, cost=COSTS, policy=st.sampled_from(POLICIES))
