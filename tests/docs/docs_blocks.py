@@ -22,10 +22,11 @@ from typing import Any, NamedTuple
 
 import click
 from docs_markdown import Block, Page, alike, masked
+from docs_servers import Servers
 
 import helix as hx
 from helix import api
-from helix.cli import cli
+from helix.cli import FAILED, cli
 from helix.executor.engines.schema_value import schema_value
 from helix.types import json_schema
 
@@ -215,7 +216,10 @@ class Session:
                 if (problem := wrong_options(command)) is not None:
                     self._fail(block, f"{command}: {problem}")
             return
-        outputs = self._shell([command for command, _ in commands])
+        if "servers" in block.flags:
+            self._on_servers(block, commands)
+            return
+        outputs = [text for text, _ in self._shell([command for command, _ in commands])]
         corrected, messages = "", []
         for (command, expected), found in zip(commands, outputs, strict=True):
             shape = _shape if "embedded" in block.flags else str
@@ -226,9 +230,23 @@ class Session:
         if messages:
             self.corrections.append(Correction(block, corrected, "\n".join(messages)))
 
-    def _shell(self, commands: list[str]) -> list[str]:
-        """What each command prints, in one bash in the page's folder."""
-        script = "".join(f"{command}\n_status=$?; printf '\\x1e'; (exit $_status)\n" for command in commands)
+    def _on_servers(self, block: Block, commands: list[tuple[str, str]]) -> None:
+        """Commands that speak to servers: each must end well, and print what is shown where something is."""
+        with Servers([command for command, _ in commands], self._folder) as servers:
+            ran = self._shell([servers.led(command) for command, _ in commands])
+        for (command, expected), (found, status) in zip(commands, ran, strict=True):
+            shown = servers.shown(found)
+            # Rows that the page's table has wrong on purpose are no fault; rows that failed in a step are.
+            if status not in (0, FAILED) or (status == FAILED and re.search(r"^row \d+, step ", shown, re.MULTILINE)):
+                self._fail(block, f"`{command}` ends with {status}; it prints\n{shown}")
+            elif expected and not alike(masked(expected), masked(shown)):
+                self._fail(block, f"`{command}` prints otherwise than shown; it prints\n{shown}")
+
+    def _shell(self, commands: list[str]) -> list[tuple[str, int]]:
+        """What each command prints and its exit code, in one bash in the page's folder."""
+        script = "".join(
+            f"{command}\n_status=$?; printf '\\x1e%s\\x1e' $_status; (exit $_status)\n" for command in commands
+        )
         place = self._home / ".shell"
         environment = {name: value for name, value in os.environ.items() if not name.startswith("HELIX_")}
         environment["PATH"] = os.pathsep.join((str(self._programs()), environment.get("PATH", "")))
@@ -245,7 +263,8 @@ class Session:
             check=False,
         )
         self._folder = Path(place.read_text(encoding="utf-8").strip())
-        return ran.stdout.split(SEPARATOR)[: len(commands)]
+        parts = ran.stdout.split(SEPARATOR)
+        return [(parts[at], int(parts[at + 1])) for at in range(0, 2 * len(commands), 2)]
 
     def _programs(self) -> Path:
         """A folder with `helix` and `python` as commands: those that run the tests."""

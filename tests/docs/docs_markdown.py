@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 
 LANGUAGES = frozenset({"console", "csv", "helix", "json", "jsonl", "output", "python", "text", "toml"})
 # The words of an info string: each with the languages whose blocks may have it.
-FLAGS = {"wrong": ("helix", "python"), "embedded": ("console",)}
+FLAGS = {"wrong": ("helix", "python"), "embedded": ("console",), "servers": ("console",)}
 OPTIONS = {
     "title": ("csv", "helix", "json", "jsonl", "python", "text", "toml"),
     "replies": ("helix",),
@@ -134,7 +134,7 @@ def rewrite(page: Page, texts: list[tuple[Block, str]]) -> None:
 
 def masked(text: str) -> list[str]:
     """The lines of an output without what differs from run to run: times, and white space at the end of a line."""
-    timed = re.sub(r"\bin \d+(\.\d+)? s\b", "in N s", text)
+    timed = re.sub(r"\b(in|at) \d+(\.\d+)? s\b", r"\1 N s", text)
     return [line.rstrip() for line in timed.rstrip().split("\n")] if timed.strip() else []
 
 

@@ -17,6 +17,10 @@ def fence(info: str, text: str) -> str:
     return f"```{info}\n{text}```\n"
 
 
+RUN = "helix run hello.helix -i rows.jsonl"
+ON_SERVERS = (fence('helix title="hello.helix"', HELLO), fence('jsonl title="rows.jsonl"', ROW + '{"name": "Bob"}\n'))
+
+
 def wrongs(tmp_path: Path, *blocks: str) -> list[str]:
     """What is wrong with a page of these blocks."""
     page = tmp_path / "page.md"
@@ -46,6 +50,9 @@ def wrongs(tmp_path: Path, *blocks: str) -> list[str]:
         ([fence("console", "$ helix check nothing.helix\n")], "error: the workflow nothing.helix does not exist"),
         ([fence('console norun="a server"', "$ helix run x.helix --outputs y\n")], "No such option"),
         ([fence("console embedded", "$ helix ruin x.helix\n")], "there is no command `ruin`"),
+        ([*ON_SERVERS, fence("console servers", f"$ {RUN} -e sglang://a:1\nno rows\n")], "prints otherwise than shown"),
+        ([*ON_SERVERS, fence("console servers", f"$ {RUN} -e sglang://a:1 -m x; false\n")], "ends with 1"),
+        ([*ON_SERVERS, fence("console servers", f"$ {RUN} -e http://a:1/v1 --max-calls 1\n")], "ends with 3"),
         ([fence("jsonl", "{\n")], "JSONDecodeError"),
         ([fence("toml", "a = \n")], "TOMLDecodeError"),
         ([fence("output", "1\n")], "an output without a block before it"),
@@ -61,6 +68,12 @@ def test_right_blocks_pass(tmp_path: Path) -> None:
         fence("jsonl", ROW),
         fence("output", RESULT),
         fence('jsonl title="rows.jsonl"', ROW),
+        fence(
+            "console servers",
+            f"$ {RUN} -o out.csv -e sglang://a:1,b:2 -m tiny\n"
+            "...\n"
+            f"$ KEY=1 {RUN} -q --fresh -e https://api.example.com/v1\n...\n",
+        ),
         fence(
             "console", f"$ helix run hello.helix -i rows.jsonl -e scripted -q\n{RESULT}$ cd ..; false\n$ echo $?\n1\n"
         ),
@@ -106,6 +119,7 @@ def test_outputs_are_rewritten(tmp_path: Path) -> None:
         ("...\nd\n", "d\nc\n", False),
         ("2 rows in 0.1 s\n", "2 rows in 12 s\n", True),
         ("2 rows in 0.1 s\n", "3 rows in 0.1 s\n", False),
+        ("call at 0.1 s: x\n", "call at 2 s: x\n", True),
     ],
 )
 def test_comparison(expected: str, found: str, same: bool) -> None:
