@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import sys
-import time
 from typing import Any
 
 import click
@@ -18,8 +17,7 @@ from helix.dsl import Workflow
 from helix.errors import OptionError
 from helix.explain.explanation import Explanation
 from helix.explain.text import Stage
-from helix.progress import LINE_EVERY, count, say
-from helix.results import RunReport
+from helix.progress import Progress, say
 
 WELL, FAILED = 0, 3
 NARROWEST = 40
@@ -61,22 +59,23 @@ def explain_command(
         engine = engine or os.environ.get("HELIX_ENGINE")
         model = model or os.environ.get("HELIX_MODEL")
     try:
-        made = api.explain(
-            workflow,
-            source,
-            set=constants,
-            rules=None if rules is None else [] if rules == "none" else _names(rules),
-            without=_names(without or ""),
-            prices=price_list(prices),
-            engine=engine,
-            model=model,
-            analyze=analyze,
-            quiet=quiet,
-            progress=None if quiet else _Told().update,
-            allow_hosts=allow_host or None,
-            trust_servers=trust_server,
-            **options,
-        )
+        with Progress(None, quiet=quiet) as shown:
+            made = api.explain(
+                workflow,
+                source,
+                set=constants,
+                rules=None if rules is None else [] if rules == "none" else _names(rules),
+                without=_names(without or ""),
+                prices=price_list(prices),
+                engine=engine,
+                model=model,
+                analyze=analyze,
+                quiet=quiet,
+                progress=shown.update,
+                allow_hosts=allow_host or None,
+                trust_servers=trust_server,
+                **options,
+            )
     except OptionError as error:
         # Settings are called as the command line does.
         name, _, rest = str(error).partition(" ")
@@ -108,22 +107,6 @@ def _shown(
         width = max(NARROWEST, shutil.get_terminal_size().columns)
     color = terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     return made.text(stage=stage, width=width, color=color, verbose=verbose)
-
-
-class _Told:
-    """Says now and then how far the run of `--analyze` is, on standard error."""
-
-    def __init__(self) -> None:
-        self._last: float | None = None
-
-    def update(self, report: RunReport) -> None:
-        """Hears of the run."""
-        now = time.monotonic()
-        if self._last is None:
-            self._last = now
-        elif now - self._last >= LINE_EVERY:
-            self._last = now
-            say(f"{count(report.done_rows, 'row')} done, {count(report.calls, 'call')}, {report.seconds:.0f} s")
 
 
 def _print(text: str) -> None:

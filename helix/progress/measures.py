@@ -89,7 +89,9 @@ class Pace:
 
 
 class Meter:
-    """Measures a run. `rows` are those of its input (None: not known), `prices` those of its tokens (None: none)."""
+    """Measures a run. `rows` are those of its input (None: as the run tells), `prices` those of its tokens (None: no
+    cost is told).
+    """
 
     def __init__(self, rows: int | None, prices: Prices | None = None) -> None:
         self._rows = rows
@@ -119,7 +121,7 @@ class Meter:
         self._tokens.append((report.seconds, prompt, completion))
         prompt_rate, completion_rate = self._rates()
         return Measures(
-            rows=self._rows,
+            rows=self._rows if self._rows is not None or doing is None else doing.phases[0].all,
             done=report.done_rows,
             failed=report.failed_rows if doing is None else doing.failed,
             known=0 if doing is None else doing.phases[0].known,

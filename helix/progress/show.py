@@ -71,10 +71,10 @@ def sayer(mode: str) -> Callable[[str], None]:
 
 
 class Progress:
-    """Shows the report of a run as it grows. `start` is called when the engine is ready.
+    """Shows the report of a run as it grows. `start` is called when the engine is ready, else with the first `update`.
 
-    `rows` are those of the input (None: not known), `prices` those of tokens (None: no cost is shown), `mode` is one of
-    `MODES`. `shared` says that results go to a terminal too: then nothing is drawn there. `now` tells seconds.
+    `rows` are those of the input (None: as the run tells), `prices` those of tokens (None: no cost is shown), `mode` is
+    one of `MODES`. `shared` says that results go to a terminal too: then nothing is drawn there. `now` tells seconds.
     """
 
     def __init__(
@@ -94,6 +94,7 @@ class Progress:
         self._meter = Meter(rows, prices)
         self._view: View | None = None
         self._looked = self._shown = 0.0
+        self._started = False
         self._waiting: str | None = None
 
     def __enter__(self) -> Progress:
@@ -101,6 +102,7 @@ class Progress:
 
     def start(self) -> None:
         """The run begins: a live view is drawn."""
+        self._started = True
         now = self._looked = self._shown = self._now()
         self._meter.start(now)
         if self.kind == "off":
@@ -119,6 +121,8 @@ class Progress:
 
     def update(self, report: RunReport) -> None:
         """Shows the figures as they are now, and once what the run begins to wait for."""
+        if not self._started:
+            self.start()
         view = self._view
         if report.waiting != self._waiting:
             if not self._quiet:

@@ -143,3 +143,9 @@ def test_a_report_without_an_activity_will_do() -> None:
     bare.activity = None
     measures = meter().read(bare, 1002.0)
     assert (measures.done, measures.phases, measures.state, measures.in_flight) == (7, 1, "running", 0)
+
+
+def test_the_number_of_rows_is_as_the_run_tells_where_nobody_else_does() -> None:
+    told = report(5, phases=(Phase(done=5, known=0, all=80, over=False),))
+    assert Meter(None).read(told, 1.0).rows == 80
+    assert Meter(90).read(told, 1.0).rows == 90
