@@ -86,7 +86,7 @@ def mine_command(
         miner.save(target, tenant=tenant, schemas=schemas)
         say(f"{target}: patterns of {count(len(held), 'session')}")
     if not report:
-        print(clean(patterns_shown(miner, held, most)))
+        print(clean(patterns_shown(miner, most)))
     return 0
 
 

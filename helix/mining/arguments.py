@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import heapq
-import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from helix.canonical import canonical_text
 from helix.mining.candidates import MinerSettings
-from helix.mining.functions import ABSENT, LEFT_OUT, NOTHING, Function, Sources
+from helix.mining.functions import ABSENT, LEFT_OUT, Function, Sources, constant
 from helix.mining.loglinear import Logit, log_odds
+from helix.mining.words import Words
 from helix.traces.canonical import is_secret
 
 # Functions of one argument that are counted; the least useful are forgotten beyond.
@@ -21,8 +21,6 @@ _KEPT_COUNTED = 160
 MOST_SHARED = 20
 MOST_VALUES = 8
 _BEAM = 12
-# Longer values have no names in texts.
-_LONGEST_NAMED = 60
 # Values whose canonical text is shorter are equal by chance.
 _SHORT = 4
 # Constants that the user's words call for are tried, so many of those that are not among the best functions.
@@ -87,8 +85,7 @@ class Arguments:
         self.own: dict[tuple[str, str], Table] = {}
         self.refined: dict[tuple[str, str, str], Table] = {}
         self.shared: dict[str, Table] = {}
-        # By argument and phrase of the user: how often it was there, and with which values.
-        self.words: dict[tuple[str, str], dict[str, dict[str, float]]] = {}
+        self.words = Words()
         # By tool, how many of its calls had two equal arguments, and how many there were.
         self.doubles: dict[str, list[float]] = {}
         self.reach: dict[tuple[str, str], Tally] = {}
@@ -184,11 +181,11 @@ class Arguments:
         right = sources.leading_to(value, tool, name)
         hits = set(right)
         for function in own:
-            if function in hits or sources.value(function, tool, name) is not NOTHING:
+            if function in hits or sources.given(function, tool, name) is not None:
                 own[function].tries += unit
                 refined.setdefault(function, Tally()).tries += unit
         for function in shared:
-            if function in hits or sources.value(function, tool, name) is not NOTHING:
+            if function in hits or sources.given(function, tool, name) is not None:
                 shared[function].tries += unit
         for function in right:
             for table in (own, refined) if function[0] == "const" else (own, refined, shared):
@@ -200,20 +197,12 @@ class Arguments:
                     tally.tries += unit
                 tally.hits += unit
                 tally.seen += 1
+        self.words.changed((tool, name))
         if self.settings.words and sources.history.texts and isinstance(value, str | int | float):
-            self._count_words(tool, name, value, sources, unit)
+            self.words.learn((tool, name), value, sources.history.phrases, unit)
         for table in (own, shared):
             if len(table) > MOST_COUNTED:
                 _forget(table, unit)
-
-    def _count_words(self, tool: str, name: str, value: Any, sources: Sources, unit: float) -> None:
-        text = canonical_text(value)
-        if len(text) > _LONGEST_NAMED:
-            return
-        words = self.words.setdefault((tool, name), {})
-        for phrase in sources.phrases:
-            held = words.setdefault(phrase, {})
-            held[text] = held.get(text, 0.0) + unit
 
     def _values(self, tool: str, name: str, sources: Sources, unit: float) -> list[Choice]:
         """The values that counted functions give here, with their features."""
@@ -223,29 +212,33 @@ class Arguments:
         rates: dict[str, list[float]] = {}
         strangers: dict[str, float] = {}
         for rate, function in self._best(tool, name, unit):
-            value = sources.value(function, tool, name)
-            if value is NOTHING or is_secret(value):
+            given = sources.given(function, tool, name)
+            if given is None:
                 continue
-            text = "" if value is ABSENT else canonical_text(value)
+            value, text = given
             finer = refined.get(function)
             if finer is not None:
                 rate = (finer.hits + 3.0 * unit * rate) / (finer.tries + 3.0 * unit)
-            held = rates.setdefault(text, [])
-            if text not in by_text or rate > max(held):
+            held = rates.get(text)
+            if held is None:
+                rates[text] = [rate]
                 by_text[text] = Choice(value, text, function, {})
+                continue
+            if rate > max(held):
+                by_text[text].function = function
             held.append(rate)
         for rate, function in self._best_shared(name, unit):
-            value = sources.value(function, tool, name)
-            if value is NOTHING or value is ABSENT or is_secret(value):
+            given = sources.given(function, tool, name)
+            if given is None or given[0] is ABSENT:
                 continue
-            text = canonical_text(value)
+            value, text = given
             strangers[text] = max(strangers.get(text, 0.0), rate)
             if text not in by_text:
                 by_text[text] = Choice(value, text, function, {})
         self._add_words(tool, name, by_text, rates, sources, unit)
         used = sources.history.used(tool, name)
         for text, choice in by_text.items():
-            choice.features |= self._features(tool, name, choice, rates.get(text, ()), strangers.get(text), sources)
+            self._describe(tool, name, choice, rates.get(text, ()), strangers.get(text), sources)
             if text in used:
                 choice.features["used"] = 1.0
                 choice.features[f"used {tool}.{name}"] = 1.0
@@ -261,70 +254,67 @@ class Arguments:
         unit: float,
     ) -> None:
         """Notes for each constant how much likelier the user's words make it, and adds those that they call for."""
-        words = self.words.get((tool, name))
-        if not words or not sources.history.texts:
+        if not sources.history.texts:
             return
-        own = self.own[tool, name]
-        best: dict[str, tuple[float, float]] = {}
-        for phrase in sources.phrases:
-            seen = words.get(phrase)
-            if seen is None:
-                continue
-            total = sum(seen.values())
-            if total < 2.0 * unit:
-                continue
-            for text, count in seen.items():
-                tally = own.get(("const", text))
-                if tally is None or tally.seen < self.settings.least_seen:
-                    continue
-                rate = tally.rate(unit)
-                here = (count + unit * rate) / (total + unit)
-                lift = min(5.0, math.log(here / (rate + 0.01) + 0.01))
-                if lift > best.get(text, (0.0, 0.0))[0]:
-                    best[text] = lift, here
+        own = self.own.get((tool, name), {})
+        best = self.words.lifts((tool, name), sources.history.phrases, lambda: self._constants(own, unit), unit)
         called_for = [
             (-here, text) for text, (_, here) in best.items() if text not in held and here >= _LEAST_CALLED_FOR
         ]
         for _, text in heapq.nsmallest(_MOST_CALLED_FOR, called_for):
-            held[text] = Choice(json.loads(text), text, ("const", text), {})
+            found = constant(text)
+            if found is None:
+                continue
+            held[text] = Choice(found[0], text, ("const", text), {})
             rates[text] = [own["const", text].rate(unit)]
         for text, (lift, here) in best.items():
             if text in held:
                 features = held[text].features
                 features["words"], features["words.rate"] = lift, log_odds(here)
 
-    def _features(
+    def _constants(self, own: Table, unit: float) -> dict[str, float]:
+        """How often each constant of an argument was right, of those that were seen often enough."""
+        least = self.settings.least_seen
+        return {
+            function[1]: tally.rate(unit)
+            for function, tally in own.items()
+            if function[0] == "const" and tally.seen >= least
+        }
+
+    def _describe(
         self,
         tool: str,
         name: str,
         choice: Choice,
-        rates: list[float] | tuple[float, ...],
+        rates: Sequence[float],
         shared: float | None,
         sources: Sources,
-    ) -> dict[str, float]:
-        kind = choice.function[0]
-        found = {"bias": 1.0, f"kind {kind}": 1.0, f"kind {tool}.{name} {kind}": 1.0}
+    ) -> None:
+        """Puts down what speaks for a value."""
+        kind, value, found = choice.function[0], choice.value, choice.features
+        found["bias"] = found[f"kind {kind}"] = found[f"kind {tool}.{name} {kind}"] = 1.0
         if rates:
-            found["own"] = log_odds(max(rates))
-            found["sum"] = math.log(sum(rates) + 0.01) - math.log(max(rates) + 0.01)
+            most = max(rates)
+            found["own"] = log_odds(most)
+            found["sum"] = math.log(sum(rates) + 0.01) - math.log(most + 0.01)
         else:
             found["stranger"] = 1.0
             found["own"] = log_odds(0.02)
         if shared is not None:
             found["shared"] = log_odds(shared)
-        elif choice.value is not ABSENT:
+        elif value is not ABSENT:
             found["unshared"] = 1.0
-        value = choice.value
-        if len(str(value)) > 1 and isinstance(value, str | int | float) and not isinstance(value, bool):
-            text = str(value).lower()
-            history = sources.history
-            if history.texts and text in history.texts[-1].lowered:
+        if isinstance(value, str | int | float) and not isinstance(value, bool):
+            said, history = str(value), sources.history
+            if len(said) < 2:
+                return
+            said = said.lower()
+            if history.texts and said in history.texts[-1].lowered:
                 found["told"] = 1.0
-            if history.model_text is not None and text in history.model_text.lowered:
+            if history.model_text is not None and said in history.model_text.lowered:
                 found["spoken"] = 1.0
             if history.calls and choice.text in history.calls[-1].records():
                 found["shown"] = 1.0
-        return found
 
     def _other(self, tool: str, name: str, unit: float) -> dict[str, float]:
         reach = self.reach.get((tool, name))

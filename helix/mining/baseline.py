@@ -14,7 +14,7 @@ from helix.canonical import canonical_text
 from helix.mining.arguments import Arguments
 from helix.mining.candidates import MinerSettings
 from helix.mining.control import SAY, Trie
-from helix.mining.functions import ABSENT, NOTHING, Sources
+from helix.mining.functions import ABSENT, Sources
 from helix.mining.history import History, call_key
 from helix.mining.miner import decisions_of, outcomes_of
 from helix.traces.events import Session
@@ -75,13 +75,13 @@ class Baseline:
         refined = self.arguments.refined.get((tool, name, last), {})
         best: dict[str, tuple[float, object]] = {}
         for rate, function in self.arguments.ranked(tool, name, KINDS):
-            value = sources.value(function, tool, name)
-            if value is NOTHING:
+            given = sources.given(function, tool, name)
+            if given is None:
                 continue
+            value, text = given
             finer = refined.get(function)
             if finer is not None:
                 rate = (finer.hits + 3.0 * rate) / (finer.tries + 3.0)
-            text = "" if value is ABSENT else canonical_text(value)
             if text not in best or rate > best[text][0]:
                 best[text] = (rate, value)
         ordered = sorted(best.items(), key=lambda held: (-held[1][0], held[0]))

@@ -71,7 +71,12 @@ class Decisions:
     def probabilities(self, view: View) -> list[float]:
         """The probabilities of a view's outcomes under the weights of now."""
         weights = self.dense
-        scores = [sum(w * value for w, value in zip(weights, row, strict=True)) for row in view.dense]
+        scores: list[float] = []
+        for row in view.dense:
+            score = 0.0
+            for weight, value in zip(weights, row, strict=True):
+                score += weight * value
+            scores.append(score)
         places = {name: place for place, name in enumerate(view.outcomes)}
         for name, value in view.sparse:
             for outcome, weight in self.sparse.get(name, {}).items():

@@ -22,15 +22,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
-from functools import cached_property
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 from helix.canonical import canonical_text
 from helix.mining.history import Called, History, Leaf
 from helix.mining.texts import Text, shape
+from helix.traces.canonical import is_secret
 
 Function = tuple[str, ...]
+# A value with its canonical text.
+Given = tuple[Any, str]
 
 
 class _Absent:
@@ -65,40 +68,41 @@ class Sources:
         self.history = history
         self.texts: list[Text] = history.texts[: -TURNS - 1 : -1]
         self.with_dates = dates
-        self._memo: dict[Function, Any] = {}
+        self._memo: dict[Function, Given | None] = {}
         self._lists: dict[tuple[str, ...], list[Any]] = {}
         self._year: int | None = -1
 
-    @cached_property
-    def phrases(self) -> list[str]:
-        """What the user's last two texts say, in words and pairs of words."""
-        return sorted(frozenset().union(*(text.phrases for text in self.texts[:2])))
-
-    def value(self, function: Function, tool: str, name: str) -> Any:
-        """What a function gives for an argument; NOTHING where it has no value."""
-        kind = function[0]
-        own = function[-1] == "next"
-        if not own:
-            found = self._memo.get(function, self)
-            if found is not self:
-                return found
-        found = self._evaluate(kind, function, tool, name)
-        if not own:
-            self._memo[function] = found
+    def given(self, function: Function, tool: str, name: str) -> Given | None:
+        """What a function gives for an argument, with its canonical text; None where it has no value."""
+        memo = self._memo
+        if function in memo:
+            return memo[function]
+        found = self._evaluate(function, tool, name)
+        if function[-1] != "next":
+            memo[function] = found
         return found
 
-    def _evaluate(self, kind: str, function: Function, tool: str, name: str) -> Any:
-        if kind == "const":
-            return json.loads(function[1])
-        if kind == "absent":
-            return ABSENT
-        if kind == "arg":
-            held = self.history.argument(function[1], function[2])
-            return NOTHING if held is None else held[0]
+    def _evaluate(self, function: Function, tool: str, name: str) -> Given | None:
+        kind = function[0]
         if kind == "res":
-            return self._picked(self.leaves(function[1], function[2]), function[3], tool, name)
+            leaf = self._picked(self.leaves(function[1], function[2]), function[3], tool, name)
+            return None if leaf is None else (leaf.value, leaf.text)
+        if kind == "const":
+            return constant(function[1])
+        if kind == "arg":
+            return self.history.argument(function[1], function[2])
+        if kind == "absent":
+            return ABSENT, ""
         if kind == "match":
-            return self._mentioned(function[1], function[2])
+            leaf = self._mentioned(function[1], function[2])
+            return None if leaf is None else (leaf.value, leaf.text)
+        value = self._said(kind, function, tool, name)
+        return None if value is NOTHING else (value, canonical_text(value))
+
+    def _said(self, kind: str, function: Function, tool: str, name: str) -> Any:
+        """A value in what was said."""
+        if kind in ("user", "said"):
+            return _nth(self.tokens(kind, function[1]), int(function[2]))
         if kind == "span":
             for text in self.texts[:SPAN_TURNS]:
                 found = text.span(function[1], function[2])
@@ -109,8 +113,6 @@ class Sources:
             return self._number(int(function[1]), function[2])
         if kind == "date":
             return self._date(int(function[1]), function[2], function[3])
-        if kind in ("user", "said"):
-            return _nth(self.tokens(kind, function[1]), int(function[2]))
         if function[1] == "next":
             return self._unused(kind, tool, name)
         return _nth(self.found(kind), int(function[1]))
@@ -123,15 +125,10 @@ class Sources:
         held = reversed(getattr(self.texts[0], _PARTS[kind]))
         return next((each for each in held if canonical_text(each) not in used), NOTHING)
 
-    def leaves(self, tool: str, path: str) -> list[Leaf]:
+    def leaves(self, tool: str, path: str) -> Sequence[Leaf]:
         """The values at a path of a tool's latest good result, in their order."""
-        key = ("res", tool, path)
-        held = self._lists.get(key)
-        if held is None:
-            call = self.history.latest.get(tool)
-            held = [] if call is None else [leaf for leaf in call.found() if leaf.path == path]
-            self._lists[key] = held
-        return held
+        call = self.history.latest.get(tool)
+        return () if call is None else call.paths().get(path, ())
 
     def tokens(self, kind: str, form: str) -> list[str]:
         """The tokens of a shape in the user's texts or in the model's last one, the latest first."""
@@ -198,26 +195,27 @@ class Sources:
             return found if isinstance(found, int) else NOTHING
         return float(found) if kind == "float" else canonical_text(found)
 
-    def _picked(self, leaves: list[Leaf], pick: str, tool: str, name: str) -> Any:
+    def _picked(self, leaves: Sequence[Leaf], pick: str, tool: str, name: str) -> Leaf | None:
         if not leaves:
-            return NOTHING
+            return None
         if pick == "first":
-            return leaves[0].value
+            return leaves[0]
         if pick == "last":
-            return leaves[-1].value
+            return leaves[-1]
         if pick == "next":
             used = self.history.used(tool, name)
-            return next((leaf.value for leaf in leaves if canonical_text(leaf.value) not in used), NOTHING)
-        return _nth([leaf.value for leaf in leaves], int(pick))
+            return next((leaf for leaf in leaves if leaf.text not in used), None)
+        nth = int(pick)
+        return leaves[nth] if nth < len(leaves) else None
 
-    def _mentioned(self, tool: str, path: str) -> Any:
+    def _mentioned(self, tool: str, path: str) -> Leaf | None:
         if not self.texts:
-            return NOTHING
+            return None
         text = self.texts[0].lowered
         for leaf in self.leaves(tool, path):
             if isinstance(leaf.value, str) and len(leaf.value) > 2 and leaf.value.lower() in text:
-                return leaf.value
-        return NOTHING
+                return leaf
+        return None
 
     def leading_to(self, value: Any, tool: str, name: str) -> list[Function]:
         """All functions that give this value here, the plainest first."""
@@ -226,7 +224,7 @@ class Sources:
         wanted = canonical_text(value)
         found: list[Function] = [("const", wanted)] if len(wanted) <= 200 else []
         for (owner, other), earlier in sorted(self.history.earlier(), key=lambda held: held[0]):
-            if (owner == "*" or other == name or owner != tool) and canonical_text(earlier) == wanted:
+            if (owner == "*" or other == name or owner != tool) and earlier == wanted:
                 found.append(("arg", owner, other))
         for source in sorted(self.history.latest):
             found += self._in_result(source, self.history.latest[source], wanted, tool, name)
@@ -242,18 +240,14 @@ class Sources:
 
     def _in_result(self, source: str, call: Called, wanted: str, tool: str, name: str) -> list[Function]:
         paths: dict[str, list[int]] = {}
-        sizes: dict[str, int] = {}
-        for leaf in call.found():
-            place = sizes.get(leaf.path, 0)
-            sizes[leaf.path] = place + 1
-            if canonical_text(leaf.value) == wanted:
-                paths.setdefault(leaf.path, []).append(place)
+        for path, place in call.places().get(wanted, ()):
+            paths.setdefault(path, []).append(place)
         found: list[Function] = []
         for path, places in paths.items():
             picks = [str(place) for place in places if place < _PICKS]
             if 0 in places:
                 picks.append("first")
-            if sizes[path] - 1 in places:
+            if len(call.paths()[path]) - 1 in places:
                 picks.append("last")
             found += [("res", source, path, pick) for pick in picks]
             following = ("res", source, path, "next")
@@ -264,8 +258,8 @@ class Sources:
         return found
 
     def _same(self, function: Function, wanted: str, tool: str, name: str) -> bool:
-        value = self.value(function, tool, name)
-        return value is not NOTHING and canonical_text(value) == wanted
+        found = self.given(function, tool, name)
+        return found is not None and found[1] == wanted
 
     def _as_date(self, value: str) -> list[Function]:
         held = _DATE.fullmatch(value) or _MOMENT.fullmatch(value)
@@ -303,6 +297,21 @@ class Sources:
                 if text.span(before, after) == value:
                     found.append(("span", before, after))
         return list(dict.fromkeys(found))
+
+
+def constant(text: str) -> Given | None:
+    """The value of a constant with its canonical text; None for what stands for a secret."""
+    if text[:1] not in "[{":
+        return _scalar(text)
+    # Made anew: whoever gets a list may change it.
+    value = json.loads(text)
+    return None if is_secret(value) else (value, canonical_text(value))
+
+
+@lru_cache(maxsize=20_000)
+def _scalar(text: str) -> Given:
+    value = json.loads(text)
+    return value, canonical_text(value)
 
 
 def _nth(held: list[Any], nth: int) -> Any:

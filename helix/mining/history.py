@@ -22,15 +22,14 @@ _LONG_KEY = 30
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A value in a result: its path with `*` for what varies, the keys and places of the path as they are, and itself.
-
-    A leaf of keys (`key`) is the key of a varying one.
+    """A value in a result: its path with `*` for what varies, the record that it stands in (the keys and places of the
+    path but the last, as they are), itself, and its canonical text. A varying key is a leaf too.
     """
 
     path: str
     record: tuple[str, ...]
     value: Any
-    key: str
+    text: str
 
 
 @dataclass(slots=True)
@@ -43,22 +42,43 @@ class Called:
     ok: bool
     key: str
     turn: int
-    leaves: list[Leaf] | None = None
-    places: dict[str, set[tuple[str, ...]]] | None = None
+    _leaves: list[Leaf] | None = None
+    _paths: dict[str, list[Leaf]] | None = None
+    _records: dict[str, set[tuple[str, ...]]] | None = None
+    _places: dict[str, list[tuple[str, int]]] | None = None
 
     def found(self) -> list[Leaf]:
         """The values of the result, taken apart once."""
-        if self.leaves is None:
-            self.leaves = [] if not self.ok else leaves_of(self.result)
-        return self.leaves
+        if self._leaves is None:
+            self._leaves = [] if not self.ok else leaves_of(self.result)
+        return self._leaves
+
+    def paths(self) -> dict[str, list[Leaf]]:
+        """The values of the result by their paths."""
+        if self._paths is None:
+            self._paths = {}
+            for leaf in self.found():
+                self._paths.setdefault(leaf.path, []).append(leaf)
+        return self._paths
+
+    def places(self) -> dict[str, list[tuple[str, int]]]:
+        """Where each value, by its canonical text, stands in the result: paths, and places among the values there."""
+        if self._places is None:
+            self._places = {}
+            counts: dict[str, int] = {}
+            for leaf in self.found():
+                place = counts.get(leaf.path, 0)
+                counts[leaf.path] = place + 1
+                self._places.setdefault(leaf.text, []).append((leaf.path, place))
+        return self._places
 
     def records(self) -> dict[str, set[tuple[str, ...]]]:
         """The records of the result that hold each value, by the value's canonical text."""
-        if self.places is None:
-            self.places = {}
+        if self._records is None:
+            self._records = {}
             for leaf in self.found():
-                self.places.setdefault(canonical_text(leaf.value), set()).add(leaf.record[:-1])
-        return self.places
+                self._records.setdefault(leaf.text, set()).add(leaf.record)
+        return self._records
 
 
 class History:
@@ -73,8 +93,9 @@ class History:
         self.since = ""
         self.latest: dict[str, Called] = {}
         self.fresh = False
+        self._phrases: tuple[str, ...] | None = None
         self._used: dict[tuple[str, str], dict[str, int]] = {}
-        self._args: dict[tuple[str, str], Any] = {}
+        self._args: dict[tuple[str, str], tuple[Any, str]] = {}
 
     @classmethod
     def of(cls, events: Iterable[Event]) -> History:
@@ -97,6 +118,7 @@ class History:
         """The user said something."""
         self.signatures.append(USER)
         self.texts.append(Text(text))
+        self._phrases = None
         self.fresh = True
         self.since = "m"
 
@@ -119,23 +141,30 @@ class History:
         for name, value in held.items():
             if is_secret(value):
                 continue
-            self._args[tool, name] = self._args["*", name] = value
-            known = self._used.setdefault((tool, name), {})
             text = canonical_text(value)
+            self._args[tool, name] = self._args["*", name] = (value, text)
+            known = self._used.setdefault((tool, name), {})
             known[text] = known.get(text, 0) + 1
+
+    @property
+    def phrases(self) -> tuple[str, ...]:
+        """What the user's last two texts say, in words and pairs of words; one object until the user speaks again."""
+        if self._phrases is None:
+            self._phrases = tuple(sorted(frozenset().union(*(text.phrases for text in self.texts[-2:]))))
+        return self._phrases
 
     def used(self, tool: str, name: str) -> Mapping[str, int]:
         """How often each value, as canonical text, was this argument of this tool."""
         return self._used.get((tool, name), {})
 
-    def argument(self, tool: str, name: str) -> tuple[Any] | None:
-        """The latest value of an argument by its name, of one tool or (`*`) of any; None where there is none."""
-        found = self._args.get((tool, name), self)
-        return None if found is self else (found,)
+    def argument(self, tool: str, name: str) -> tuple[Any, str] | None:
+        """The latest value of an argument, of one tool or (`*`) of any, and its canonical text; None where there is
+        none."""
+        return self._args.get((tool, name))
 
-    def earlier(self) -> Iterable[tuple[tuple[str, str], Any]]:
-        """All latest arguments by tool (or `*`) and name."""
-        return self._args.items()
+    def earlier(self) -> Iterable[tuple[tuple[str, str], str]]:
+        """The canonical texts of all latest arguments by tool (or `*`) and name."""
+        return ((argument, text) for argument, (_, text) in self._args.items())
 
     @property
     def turn_calls(self) -> list[Called]:
@@ -182,10 +211,10 @@ def _walk(value: Any, path: str, record: tuple[str, ...], found: list[Leaf]) -> 
             varies = _varies(name)
             inner = f"{path}.*" if varies else f"{path}.{name}"
             if varies and len(found) < MOST_LEAVES:
-                found.append(Leaf(f"{path}~", (*record, name), name, name))
+                found.append(Leaf(f"{path}~", record, name, canonical_text(name)))
             _walk(value[name], inner, (*record, name), found)
     elif isinstance(value, list):
         for place, item in enumerate(value):
             _walk(item, f"{path}[]", (*record, str(place)), found)
     elif not (isinstance(value, str) and len(value) > LONGEST_VALUE) and value is not None:
-        found.append(Leaf(path, record, value, record[-1] if record else ""))
+        found.append(Leaf(path, record[:-1], value, canonical_text(value)))

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from itertools import islice, product
 
 from helix.mining.confidence import wilson
-from helix.mining.functions import Function, said_of
-from helix.mining.miner import Miner, pattern_name
+from helix.mining.functions import Function
+from helix.mining.miner import Miner, in_words, pattern_name
 
 # Of each argument the best functions are tried, and so many sets of them in all.
 _MOST_FUNCTIONS = 6
 _MOST_SETS = 2_000
-_BEFORE = {"USER": "a text of the user", "^": "the beginning"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +54,7 @@ def known_patterns(miner: Miner, tools: Collection[str]) -> list[KnownPattern]:
                 chances, hits, _ = miner.chances_of(name)
                 if chances > 0 and name not in found:
                     found[name] = KnownPattern(
-                        name=name, text=_in_words(last, tool, functions), tool=tool, chances=chances, hits=hits
+                        name=name, text=in_words(last, tool, functions), tool=tool, chances=chances, hits=hits
                     )
     return sorted(found.values(), key=lambda each: (-each.p_low, -each.hits, each.text))
 
@@ -72,8 +71,3 @@ def _filled(miner: Miner, tool: str) -> Iterator[dict[str, Function]]:
         choices.append([function for function, tally in ranked[:_MOST_FUNCTIONS] if tally.hits > 0])
     for chosen in islice(product(*choices), _MOST_SETS):
         yield dict(zip(names, chosen, strict=True))
-
-
-def _in_words(last: str, tool: str, functions: dict[str, Function]) -> str:
-    filled = [f"{name} = {said_of(each)}" for name, each in sorted(functions.items()) if each[0] != "absent"]
-    return f"after {_BEFORE.get(last, last)}: {tool}({', '.join(filled)})"

@@ -26,8 +26,14 @@ class Logit:
 
     def scores(self, choices: Sequence[Features]) -> list[float]:
         """The sum of weighted features of each choice."""
-        weights = self.weights
-        return [sum(weights.get(name, 0.0) * value for name, value in choice.items()) for choice in choices]
+        weight = self.weights.get
+        found: list[float] = []
+        for choice in choices:
+            score = 0.0
+            for name, value in choice.items():
+                score += weight(name, 0.0) * value
+            found.append(score)
+        return found
 
     def probabilities(self, choices: Sequence[Features]) -> list[float]:
         """The probability of each choice."""

@@ -27,6 +27,7 @@ PRIOR_STRENGTH = 6.0
 _BINS = 20
 # Arguments of tools that are less likely are not looked for, once there is something.
 _LEAST_TOOL = 0.003
+_BEFORE = {"USER": "a text of the user", "^": "the beginning"}
 _START = {"tool": 1.0, "fit": 1.0, "rest": 1.0}
 
 
@@ -75,6 +76,8 @@ class Miner:
         # The weight of what is seen now; it grows, so that what was seen before fades without being touched.
         self.unit = 1.0
         self.chances: dict[str, list[float]] = {}
+        # What the patterns are whose names were made here: their last event, tool, and where each argument comes from.
+        self.ways: dict[str, tuple[str, str, dict[str, Function]]] = {}
         self.bins: list[list[float]] = [[0.0, 0.0] for _ in range(_BINS)]
         self.stale: set[str] = set()
 
@@ -110,7 +113,7 @@ class Miner:
             chances=chances,
             hits=hits,
             pattern=pattern,
-            text=_in_words(history.context(1)[0], guess.tool, guess.held.functions),
+            text=in_words(history.context(1)[0], guess.tool, guess.held.functions),
             stale=guess.tool in self.stale,
         )
 
@@ -208,7 +211,9 @@ class Miner:
             if guess.p < LEAST_P:
                 continue
             right = self.unit if guess.key in keys else 0.0
-            held = self.chances.setdefault(guess.pattern, [0.0, 0.0])
+            name = guess.pattern
+            self.ways.setdefault(name, (guess.last, guess.tool, guess.held.functions))
+            held = self.chances.setdefault(name, [0.0, 0.0])
             for tally in (held, self.bins[_bin(guess.p)]):
                 tally[0] += self.unit
                 tally[1] += right
@@ -294,10 +299,10 @@ def pattern_name(last: str, tool: str, functions: Mapping[str, Function]) -> str
     return hashlib.sha256(held.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-def _in_words(last: str, tool: str, functions: Mapping[str, Function]) -> str:
+def in_words(last: str, tool: str, functions: Mapping[str, Function]) -> str:
+    """A pattern as people read it."""
     filled = [f"{name} = {said_of(each)}" for name, each in sorted(functions.items()) if each[0] != "absent"]
-    before = {"USER": "a text of the user", "^": "the beginning"}.get(last, last)
-    return f"after {before}: {tool}({', '.join(filled)})"
+    return f"after {_BEFORE.get(last, last)}: {tool}({', '.join(filled)})"
 
 
 def _ranked(guesses: list[_Guess]) -> list[_Guess]:

@@ -24,7 +24,7 @@ from helix.mining.measure import (
     replay,
     shares,
 )
-from helix.mining.miner import Miner
+from helix.mining.miner import Miner, in_words
 from helix.traces.events import Session
 
 TOP = (1, 3)
@@ -248,15 +248,10 @@ def _gated(each: Gated) -> dict[str, float]:
     }
 
 
-def patterns_shown(miner: Miner, sessions: Sequence[Session], most: int) -> str:
-    """The patterns with the most hits: how often each was right, and how people read it."""
-    from helix.mining.miner import decisions_of
-
-    texts: dict[str, str] = {}
-    for session in sessions:
-        for history, _ in decisions_of(session):
-            for each in miner.predict(history, most=3):
-                texts.setdefault(each.pattern, each.text)
+def patterns_shown(miner: Miner, most: int) -> str:
+    """The patterns with the most hits, of those that were mined here: how often each was right, and how people read
+    it."""
+    texts = {name: in_words(*way) for name, way in miner.ways.items()}
     held = sorted(
         ((name, miner.chances_of(name)) for name in texts), key=lambda each: (-each[1][1], -each[1][2], texts[each[0]])
     )

@@ -128,7 +128,7 @@ def prune(miner: Miner, least: int = 0) -> None:
             decisions.sparse[name] = kept
         else:
             del decisions.sparse[name]
-    for words in arguments.words.values():
+    for words in arguments.words.counts.values():
         for phrase in [phrase for phrase, held in words.items() if sum(held.values()) < (1.5 + least) * miner.unit]:
             del words[phrase]
     if not least:
@@ -166,7 +166,7 @@ def _text(miner: Miner, tenant: str | None) -> str:
         "own": _tables(arguments.own),
         "refined": _tables(arguments.refined),
         "shared": _tables({(name,): table for name, table in arguments.shared.items()}),
-        "words": [[list(key), words] for key, words in sorted(arguments.words.items())],
+        "words": [[list(key), words] for key, words in sorted(arguments.words.counts.items())],
         "doubles": arguments.doubles,
         "reach": [[*key, tally.tries, tally.hits] for key, tally in sorted(arguments.reach.items())],
         "values": _weights(arguments.logit),
@@ -224,7 +224,7 @@ def _miner(held: dict[str, Any], settings: MinerSettings | None) -> Miner:
     arguments.shared = {key[0]: table for key, table in _read_tables(held.get("shared"), "shared", 1)}
     for key, words in _pairs(held.get("words"), "words"):
         tool, name = _named_argument(key)
-        arguments.words[tool, name] = _by_name(words, "words", lambda each: _by_name(each, "words", _number))
+        arguments.words.counts[tool, name] = _by_name(words, "words", lambda each: _by_name(each, "words", _number))
     arguments.doubles = _by_name(held.get("doubles"), "doubles", _tally_of_two)
     for entry in _list(held.get("reach"), "reach", lambda each: each):
         if not isinstance(entry, list) or len(entry) != 4:
