@@ -321,7 +321,11 @@ class Run:
             self._progress(self.report)
 
     def _activity(self) -> Activity:
-        stages, sources = self._stages, [None, *self._boundaries]
+        # How many rows come to each stage, as far as that is known.
+        rests = [boundary.rest for boundary in self._boundaries]
+        later = [
+            None if rest is None else stage.admitted + rest for stage, rest in zip(self._stages[1:], rests, strict=True)
+        ]
         return Activity(
             in_flight=self._dispatcher.in_flight,
             queued=self._dispatcher.waiting,
@@ -329,7 +333,7 @@ class Run:
             paused=self._equipment.paused,
             no_room=self._dispatcher.no_room,
             failed=max(self._failed, self.report.failed_rows),
-            phases=tuple(_phase(stage, source) for stage, source in zip(stages, sources, strict=True)),
+            phases=tuple(map(_phase, self._stages, [self.source.count(), *later])),
         )
 
     def _stop(self, reason: str, *, fatal: bool = False, kind: str = "not_started") -> None:
@@ -421,9 +425,8 @@ def _surely_shown(segments: list[Segment], columns: set[str]) -> list[tuple[str,
     return found
 
 
-def _phase(stage: Stage, source: Boundary | None) -> Phase:
-    rest = None if source is None else source.rest
-    all = stage.through if stage.over else None if rest is None else stage.admitted + rest
+def _phase(stage: Stage, rows: int | None) -> Phase:
+    all = stage.through if stage.over else rows
     return Phase(done=stage.through, known=stage.known, all=all, over=stage.over)
 
 
