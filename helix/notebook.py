@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from helix.page import listed, style, table, text
+from helix.preview import error_text
 
 if TYPE_CHECKING:
     from helix.results import RunReport, RunResult
@@ -135,16 +136,11 @@ def _rows(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def _value(value: Any, name: str) -> str:
     if name == "_error":
-        return "<td></td>" if value is None else f'<td class="bad">{text(_cut(_error(value)))}</td>'
+        return "<td></td>" if value is None else f'<td class="bad">{text(_cut(error_text(value)))}</td>'
     if value is None:
         return '<td class="null">null</td>'
     said = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
     return f"<td>{text(_cut(said))}</td>"
-
-
-def _error(error: Mapping[str, Any]) -> str:
-    where = f"{error['step']}: " if error["step"] else ""
-    return f"{where}{error['kind']}: {error['message']}"
 
 
 def _cut(said: str) -> str:

@@ -1,7 +1,7 @@
 """Shows the first rows of a table in the terminal, fitted to its width.
 
 Texts are shown as they are but for control characters, which a model or a table may have put there; null is an empty
-cell, lists and records are JSON.
+cell, lists and records are JSON, an error is its step, its kind and its message.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,12 +62,28 @@ def print_preview(preview: Preview, *, width: int | None = None, cell: int = 200
         numbers = all(_is_number(row.get(name)) for row in preview.rows)
         table.add_column(Text(clean(name)), justify="right" if numbers and preview.rows else "left", overflow="fold")
     for row in preview.rows:
-        table.add_row(*(Text(_cell(row.get(name), cell)) for name in columns))
+        values = (_error(row.get(name)) if name == _ERROR else row.get(name) for name in columns)
+        table.add_row(*(Text(_cell(value, cell)) for value in values))
     console.print(table)
     if preview.more:
         console.print(f"the first {len(preview.rows)} rows; --rows shows more")
     elif not preview.rows:
         console.print("no rows")
+
+
+def error_text(error: Mapping[str, Any]) -> str:
+    """A row's `_error` in a line: its step, where it has one, its kind and its message."""
+    return ": ".join(str(error[name]) for name in ("step", "kind", "message") if error.get(name))
+
+
+def _error(value: Any) -> Any:
+    """An `_error` as a line; what is none stays as it is. CSV holds it as JSON."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            return value
+    return error_text(value) if isinstance(value, dict) and "kind" in value else value
 
 
 def _failed(preview: Preview) -> bool:
