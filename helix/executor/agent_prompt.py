@@ -113,6 +113,17 @@ class AgentPrompt(Prompt):
         made = [Message(role="tool", content=line, answers=call_id(number, place)) for place, line in enumerate(lines)]
         return (*made, Message(role="user", content=LAST_NATIVE)) if last else tuple(made)
 
+    def results_begin(self, number: int, asked: Sequence[Asked]) -> tuple[Message, ...]:
+        """How the results of a turn's calls will begin, if the first one that has to be made goes well; more follows
+        in the last message."""
+        lines: list[str] = []
+        for each in asked:
+            if each.tool is not None:
+                lines.append(result_line(each.name, "\0").partition("\0")[0])
+                break
+            lines.append(line_of(each.name, None, each.problem))
+        return self.results(number, lines, last=False)
+
     def hurry(self) -> tuple[Message, ...]:
         """What is said where a turn was given up, and the next one is the last."""
         return (Message(role="user", content=LAST_NATIVE if self.native else LAST_JSON),)

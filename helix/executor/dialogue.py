@@ -248,8 +248,8 @@ class Dialogue:
         self._messages = (*self._messages, said)
         self._note(turn)
         if step.tool_calls.around is not None:
-            so_far = step.prompt.turn(self._messages, frame.row, last=False)
-            step.tool_calls.awaiting(self._session, step.engine, so_far)
+            begun = (*self._messages, *step.prompt.results_begin(self._turn, found))
+            step.tool_calls.awaiting(self._session, step.engine, step.prompt.turn(begun, frame.row, last=False))
         return self._make(found)
 
     def _unusable_reply(self, error: OutputError, turn: Turn, said: Message) -> Any:

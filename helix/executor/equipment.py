@@ -142,6 +142,7 @@ class Equipment:
             self.tool_calls,
             self._opener,
             engines=self.engines,
+            limits=self._limits,
             slots=self.dispatcher.slots,
             timeout=lambda tool: tool.timeout or self._settings.call_timeout,
             folder=None if self._known is None else self._known.settings.folder,

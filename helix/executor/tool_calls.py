@@ -113,8 +113,8 @@ class Around(Protocol):
         """A model is being asked: what it will probably ask for in turn may be made ready meanwhile."""
 
     def awaiting(self, session: str, engine: str, request: Request) -> None:
-        """An agent waits for its tools; its next prompt begins with the messages of `request`, which end with what the
-        model said last.
+        """An agent waits for its tools; its next prompt begins with the messages of `request`, the last of which holds
+        how the results will probably begin.
         """
 
 

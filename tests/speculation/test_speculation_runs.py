@@ -346,15 +346,28 @@ def test_an_idle_engine_computes_the_next_beginning(tmp_path: Path) -> None:
     result, _ = virtually(desk.workflow, [{"ticket": "t"}], engine, policy="fcfs", **trusted(desk, tmp_path))
     own = [request for request in engine.warmed if any(message.role == "assistant" for message in request.messages)]
     assert len(own) == len(Desk.PLAN) == result.report.speculation["prefix_warmups"]
-    # What is warmed is the transcript so far, down to what the model said last.
-    assert all(request.messages[-1].role == "assistant" for request in own)
+    # What is warmed is the transcript so far, and how the results of the calls will begin.
+    assert all(request.messages[-2].role == "assistant" for request in own)
+    assert all(request.messages[-1].content.endswith('", "result": ') for request in own)
+
+
+@pytest.mark.parametrize("budget", [{"max_calls": 100}, {"max_tokens": 10**6}])
+def test_a_budget_is_for_what_was_asked_for(tmp_path: Path, budget: dict[str, int]) -> None:
+    desk = Desk()
+    engine = Thinker(Desk.decide, warms=True)
+    options = {**trusted(desk, tmp_path), **budget}
+    result, _ = virtually(desk.workflow, [{"ticket": "t"}], engine, policy="fcfs", **options)
+    assert not [request for request in engine.warmed if len(request.messages) > 2]
+    assert result.report.speculation["prefix_warmups"] == 0
+    plain, _ = virtually(Desk().workflow, [{"ticket": "t"}], Thinker(Desk.decide), merge=False, **budget)
+    assert result.report.calls == plain.report.calls
 
 
 def test_a_busy_engine_is_left_alone(tmp_path: Path) -> None:
     desk = Desk()
     engine = Thinker(Desk.decide, warms=True, busy=True)
     result, _ = virtually(desk.workflow, [{"ticket": "t"}], engine, policy="fcfs", **trusted(desk, tmp_path))
-    assert not [request for request in engine.warmed if request.messages[-1].role == "assistant"]
+    assert not [request for request in engine.warmed if len(request.messages) > 2]
     assert result.report.speculation["prefix_warmups"] == 0
 
 

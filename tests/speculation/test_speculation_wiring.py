@@ -10,6 +10,7 @@ from speculation_world import Predicted, Remembered
 
 from helix.errors import InputError
 from helix.executor.engines.sim.loop import run_virtual
+from helix.executor.limits import Limits
 from helix.executor.settings import RunSettings
 from helix.executor.speculation import SpeculationSettings
 from helix.executor.speculation.wiring import Speculation, _secrets, patterns_of
@@ -76,7 +77,14 @@ def guessed(tool: Tool, hints: dict[str, Any], *, trusted: bool) -> tuple[list[s
         )
         opener: Any = Opener((tool,), hints, trusted=trusted)
         made = Speculation(
-            settings, calls, opener, engines=(), slots=lambda lane: 8, timeout=lambda tool: None, folder=None
+            settings,
+            calls,
+            opener,
+            engines=(),
+            limits=Limits(settings, lambda reason, **more: None),
+            slots=lambda lane: 8,
+            timeout=lambda tool: None,
+            folder=None,
         )
         state = made.speculator.state
         state.stage(made.speculator.known(tool)).stage = "serve"

@@ -38,8 +38,8 @@ class Speculator:
 
     `predictor` knows patterns (None: only branches are guessed at), `history` makes what it looks at. `lanes` and `run`
     are as in `GuessLane`, `timeout` is the time limit of a tool's real calls. `hidden_from` says whether a text may not
-    leave for an open world, `warm` computes the beginning of an agent's next prompt. `tools` are those of the plan,
-    `known` gives a tool with the effects that its server says.
+    leave for an open world, `warm` computes the beginning of an agent's next prompt, `over` says whether the run makes
+    no further call. `tools` are those of the plan, `known` gives a tool with the effects that its server says.
     """
 
     def __init__(
@@ -59,6 +59,7 @@ class Speculator:
         tenant: str | None = None,
         log: LaunchLog | None = None,
         warm: Callable[[str, str, Request], None] | None = None,
+        over: Callable[[], bool] = lambda: False,
     ) -> None:
         self.settings = settings
         self.mode = mode
@@ -68,6 +69,7 @@ class Speculator:
         self._make_history = history
         self._hidden_from = hidden_from
         self._warm = warm
+        self._over = over
         self._known = known
         tools = tuple(tools)
         epochs = Epochs(
@@ -189,6 +191,9 @@ class Speculator:
 
         A result that is on its way already, and holds for this owner too, is not fetched twice.
         """
+        if self._over():
+            self.figures.refuse("the run is over")
+            return None
         now = asyncio.get_running_loop().time()
         breaker = self.books.breaker(tool, now)
         if breaker == "open":

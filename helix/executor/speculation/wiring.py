@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from helix.executor.engines.base import Capabilities, Engine
+from helix.executor.limits import Limits
 from helix.executor.settings import RunSettings
 from helix.executor.speculation.branches import Branches
 from helix.executor.speculation.log import LaunchLog
@@ -47,6 +48,7 @@ class Speculation:
         opener: ToolOpener,
         *,
         engines: Iterable[tuple[Engine, Capabilities]],
+        limits: Limits,
         slots: Callable[[str], int],
         timeout: Callable[[Tool], float | None],
         folder: Path | None,
@@ -82,9 +84,10 @@ class Speculation:
             tenant=settings.tenant,
             log=None if folder is None else LaunchLog(file_of(folder, settings.tenant).with_suffix(".log.jsonl")),
             warm=self._warm,
+            over=lambda: limits.halted,
         )
         self.branches = Branches(self.speculator)
-        self._warmer = PrefixWarmer({each[0].name: each for each in engines}, self.speculator.figures)
+        self._warmer = PrefixWarmer({each[0].name: each for each in engines}, self.speculator.figures, limits)
         tool_calls.around = self.speculator
         tool_calls.watchers.append(self.speculator)
 
