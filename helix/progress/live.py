@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TextIO
 
 from helix.progress.facts import call_facts, phase_facts, row_facts, step_facts, time_facts, token_facts, waiting
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 LIVE_EVERY = 0.4
+# Seconds in which what is said above the view has it drawn again once: what comes faster waits for the next look.
+ABOVE_EVERY = 0.1
 # Columns of the bar, and the fewest that it is worth while for.
 WIDEST, NARROWEST = 40, 8
 # Columns of the longest name of a step that is shown whole.
@@ -31,13 +35,18 @@ class LiveView:
 
     every = LIVE_EVERY
 
-    def __init__(self, *, steps: bool = False) -> None:
+    def __init__(self, *, steps: bool = False, now: Callable[[], float] = time.monotonic) -> None:
         from rich.console import Console
         from rich.live import Live
 
         self._stream = sys.stderr
         self._measures: Measures | None = None
         self._steps = steps
+        self._now = now
+        self._said: list[str] = []
+        self._flushed = float("-inf")
+        # Tools speak from threads of their own.
+        self._lock = threading.RLock()
         self._console = Console(file=self._stream, force_terminal=True, highlight=False)
         # Drawn when there is something new, not by a thread of its own.
         self._live: Live | None = Live(
@@ -76,14 +85,26 @@ class LiveView:
     def show(self, measures: Measures) -> None:
         """Draws it again."""
         self._measures = measures
+        self._flush()
         if self._live is not None:
             self._guarded(self._live.refresh)
 
     def tell(self, text: str) -> None:
         """A message above the view."""
-        self._guarded(
-            lambda: self._console.print(clean(text), markup=False, highlight=False, emoji=False, soft_wrap=True)
-        )
+        with self._lock:
+            self._said.append(clean(text))
+            if self._now() - self._flushed >= ABOVE_EVERY:
+                self._flush()
+
+    def _flush(self) -> None:
+        """Shows what was said meanwhile."""
+        with self._lock:
+            said, self._said = "\n".join(self._said), []
+            if said:
+                self._flushed = self._now()
+                self._guarded(
+                    lambda: self._console.print(said, markup=False, highlight=False, emoji=False, soft_wrap=True)
+                )
 
     def stop(self) -> None:
         """Takes it away."""
@@ -92,11 +113,12 @@ class LiveView:
             if getattr(sys, name) is above:
                 setattr(sys, name, stream)
         self._replaced.clear()
+        self._flush()
         live, self._live = self._live, None
         if live is not None:
             self._guarded(live.stop)
 
-    def _guarded(self, draw: Any) -> None:
+    def _guarded(self, draw: Callable[[], None]) -> None:
         try:
             draw()
         except (OSError, ValueError):
@@ -107,24 +129,27 @@ class LiveView:
 class Above(io.TextIOBase):
     """Stands for a stream while the view is there: whole lines go above it; all else is the stream's own."""
 
-    def __init__(self, stream: TextIO, tell: Any) -> None:
+    def __init__(self, stream: TextIO, tell: Callable[[str], None]) -> None:
         self._stream = stream
         self._tell = tell
-        self._line = ""
+        # Of each thread the line that it has not ended yet: what `print` writes comes in pieces.
+        self._begun: dict[int, str] = {}
 
     def write(self, text: str) -> int:
         """Takes text; lines that are whole are shown."""
-        *lines, rest = (self._line + text).split("\n")
-        self._line = _last(rest)
+        thread = threading.get_ident()
+        *lines, rest = (self._begun.pop(thread, "") + text).split("\n")
+        if rest:
+            self._begun[thread] = _last(rest)
         if lines:
             self._tell("\n".join(_last(line.removesuffix("\r")) for line in lines))
         return len(text)
 
     def finish(self) -> None:
-        """Shows a line that was not ended."""
-        if self._line:
-            self._tell(self._line)
-            self._line = ""
+        """Shows lines that were not ended."""
+        for line in self._begun.values():
+            self._tell(line)
+        self._begun.clear()
 
     def writable(self) -> bool:
         """It is for writing."""

@@ -117,7 +117,7 @@ class Progress:
             return PlainView(steps=self._steps)
         from helix.progress.live import LiveView
 
-        return LiveView(steps=self._steps)
+        return LiveView(steps=self._steps, now=self._now)
 
     def update(self, report: RunReport) -> None:
         """Shows the figures as they are now, and once what the run begins to wait for."""

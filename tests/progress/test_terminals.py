@@ -57,6 +57,7 @@ def test_a_run_is_watched_and_nothing_of_the_view_is_left(ready: Folder, gate: G
             "20 rows, 20 calls, 140 prompt tokens, 40 generated"
         ]
         assert terminal.cursor_is_shown
+        assert b"\x1b[9" in terminal.raw or b"\x1b[3" in terminal.raw
     assert len(ready.read()) == ROWS
 
 
@@ -172,9 +173,6 @@ def test_without_colours_there_are_none(ready: Folder, gate: GateServer) -> None
         assert terminal.finish() == 0
         assert b"rows" in terminal.raw
         assert not any(f"\x1b[{colour}".encode() in terminal.raw for colour in range(30, 50))
-    with Terminal(*options(gate, "--fresh"), cwd=ready.path) as terminal:
-        assert terminal.finish() == 0
-        assert b"\x1b[9" in terminal.raw or b"\x1b[3" in terminal.raw
 
 
 def test_a_dumb_terminal_gets_plain_lines(ready: Folder, gate: GateServer) -> None:
@@ -257,6 +255,7 @@ def test_json_of_a_run_is_all_that_standard_error_has(ready: Folder) -> None:
     assert {json.loads(line)["event"] for line in quiet.stderr.splitlines()} == {"begin", "end"}
 
 
+@pytest.mark.slow
 def test_drawing_costs_little(ready: Folder) -> None:
     """Some times a second, however many calls are made meanwhile."""
     ready.rules({"delay": 0.1, "reply": "r"})

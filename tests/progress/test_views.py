@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -337,3 +339,65 @@ def test_all_rows_are_a_hundred_percent_and_no_fewer() -> None:
     assert "100%" in lines(made.read(report(100_000), 6.0), 80)[0]
     assert lines(Meter(None).read(report(7), 5.0), 80)[0] == "rows   7"
     assert lines(Meter(0).read(report(0), 5.0), 80)[0] == "rows   0 of 0"
+
+
+# --- above the view -------------------------------------------------------------------------------------------------
+
+
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """A terminal in place of standard error."""
+    made = Terminal()
+    monkeypatch.setattr(sys, "stderr", made)
+    monkeypatch.setenv("TERM", "xterm")
+    return made
+
+
+def test_a_flood_of_lines_is_drawn_in_a_few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = terminal(monkeypatch)
+    tick = Clock()
+    with Progress(20, quiet=False, now=tick) as shown:
+        shown.start()
+        for number in range(10_000):
+            tick.now += 0.0001
+            print(f"line {number:05}", file=sys.stderr)
+            if number % 5000 == 4999:
+                shown.update(report(5))
+    said = re.findall(r"line (\d{5})", screen.getvalue())
+    assert said == [f"{number:05}" for number in range(10_000)]
+    assert screen.getvalue().count("rows   ") <= 15
+    assert sys.stderr is screen
+
+
+def test_lines_of_several_threads_stay_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = terminal(monkeypatch)
+    wait = threading.Barrier(4)
+
+    def speak(name: str) -> None:
+        wait.wait()
+        for number in range(200):
+            print(f"{name}{number}", name * 3, file=sys.stderr)
+        print("unfinished", name, end="", file=sys.stderr)
+
+    with Progress(20, quiet=False, now=Clock()) as shown:
+        shown.start()
+        threads = [threading.Thread(target=speak, args=(name,)) for name in "abcd"]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    text = screen.getvalue()
+    for name in "abcd":
+        found = re.findall(rf"{name}\d+ {name}+", text)
+        assert found == [f"{name}{number} {name * 3}" for number in range(200)]
+        assert f"unfinished {name}" in text
+
+
+def test_a_line_that_is_written_over_shows_what_it_ends_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = terminal(monkeypatch)
+    with Progress(20, quiet=False, now=Clock()) as shown:
+        shown.start()
+        for part in ("10%", "\r20%", "\r100%", "\r\n", "dos\r\n", "end"):
+            sys.stderr.write(part)
+        assert (sys.stderr.isatty(), sys.stderr.encoding, sys.stderr.writable()) == (True, "utf-8", True)
+    text = screen.getvalue()
+    assert [line for line in ("10%", "20%", "100%", "dos", "end") if line in text] == ["100%", "dos", "end"]
