@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from helix.errors import HelixError, InputError, OptionError, SourceError, SourceErrors
+from helix.executor.tables.terminal import escaped
 from helix.progress import clean, say
 from helix.span import Span
 
@@ -66,7 +67,7 @@ def check_command(
                 say(f"warning: {each.message}{f' ({each.span})' if each.span is not None else ''}")
             say(f"{name}: ok")
     if as_json:
-        print(json.dumps([asdict(each) for each in found], ensure_ascii=False, indent=2))
+        print(escaped(json.dumps([asdict(each) for each in found], ensure_ascii=False, indent=2)))
     return WRONG if wrong else 0
 
 

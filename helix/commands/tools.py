@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from helix.errors import OptionError
+from helix.executor.tables.terminal import escaped
 from helix.executor.tools.access import ToolAccess
 from helix.executor.tools.lanes import TOOL_LANE, lane_of
 from helix.progress import clean
@@ -77,7 +78,7 @@ def tools_command(
         hints = asyncio.run(_hints(wanted, workflow.folder, access))
     found = [(each.tool, _claim(each, hints, access)) for each in bound.tools.values()]
     if as_json:
-        print(json.dumps([_entry(tool, claim) for tool, claim in found], ensure_ascii=False, indent=2))
+        print(escaped(json.dumps([_entry(tool, claim) for tool, claim in found], ensure_ascii=False, indent=2)))
     elif found:
         print(clean("\n".join(_table([_HEAD, *(_row(tool, claim) for tool, claim in found)]))))
     else:
@@ -156,7 +157,7 @@ def _claim(declared: DeclaredTool, hints: Mapping[str, Any], access: ToolAccess)
     if hints[tool.name] is None or said == "unknown":
         return Claim(effects="unknown", says=f"default (server {name} says nothing)")
     if name in access.trusted:
-        return Claim(effects=said, says=f"hint of server {name} (trusted)")
+        return Claim(effects=said, says=f"hint of server {name} (trusted): for guesses, a plan takes it as unknown")
     return Claim(effects="unknown", says=f"default (server {name} says {said}, untrusted)")
 
 
@@ -178,7 +179,8 @@ def _entry(tool: Tool, claim: Claim) -> dict[str, Any]:
         "freshness": tool.freshness,
         "cancellable": tool.cancellable,
         "open_world": tool.open_world,
-        "may_be_guessed": _may_be_guessed(tool, claim),
+        "may_be_guessed": _no_guess(tool, claim) is None,
+        "not_guessed_since": _no_guess(tool, claim),
         "description": tool.description,
         "parameters": parameters_schema(tool),
         "result": result_schema(tool),
@@ -186,6 +188,7 @@ def _entry(tool: Tool, claim: Claim) -> dict[str, Any]:
 
 
 def _row(tool: Tool, claim: Claim) -> tuple[str, ...]:
+    barred = _no_guess(tool, claim)
     return (
         tool.name,
         f"{tool.origin} {tool.target}",
@@ -195,7 +198,7 @@ def _row(tool: Tool, claim: Claim) -> tuple[str, ...]:
         _seconds(tool.cost),
         _seconds(_timeout(tool)),
         tool.freshness or "-",
-        "yes" if _may_be_guessed(tool, claim) else "no",
+        "yes" if barred is None else f"no: {barred}",
     )
 
 
@@ -207,11 +210,17 @@ def _timeout(tool: Tool) -> float | None:
     return tool.timeout if tool.timeout is not None or tool.origin == "python" else _TIMEOUT
 
 
-def _may_be_guessed(tool: Tool, claim: Claim) -> bool:
-    """Whether the tool may be called on a guess, by the effects that it is held to have."""
-    from dataclasses import replace
-
-    return claim.settled and replace(tool, effects=claim.effects).may_be_guessed
+def _no_guess(tool: Tool, claim: Claim) -> str | None:
+    """Why the tool is never called on a guess, by the effects that it is held to have; None where it may be."""
+    if claim.effects not in HARMLESS:
+        return "its effects are unknown" if claim.effects == "unknown" else "it acts"
+    if not claim.settled:
+        return "its statement may do more, or give another result each time"
+    if tool.freshness == tool.NOT_FRESH:
+        return "each call may give another result"
+    if tool.speculate is False:
+        return "it says so"
+    return "its arguments leave; `speculate true` allows that" if tool.speculate is None and tool.open_world else None
 
 
 def _seconds(value: float | None) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 from helix.aligned import aligned
 from helix.canonical import to_json_text
 from helix.errors import OptionError, name_help
+from helix.executor.tables.terminal import escaped
 from helix.mining import Miner, MinerSettings, ToolFacts
 from helix.mining.measure import Labels
 from helix.mining.report import measured, patterns_shown, report_json, report_text
@@ -40,7 +41,9 @@ def show_command(file: str, form: str, session: str | None) -> int:
         print(clean(_events_text(_named(held, session))))
         return 0
     summary = _summary(held)
-    print(json.dumps(summary, ensure_ascii=False, indent=2) if form == "json" else clean(_summary_text(summary)))
+    print(
+        escaped(json.dumps(summary, ensure_ascii=False, indent=2)) if form == "json" else clean(_summary_text(summary))
+    )
     return 0
 
 

@@ -14,9 +14,10 @@ import stat
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import Any, BinaryIO, Protocol
 
 from helix.errors import HelixError, OptionError
+from helix.executor.tables.terminal import TerminalBytes
 
 BUFFER_BYTES = 1024 * 1024
 
@@ -207,7 +208,8 @@ def open_place(target: str) -> Place:
     if target == "-":
         if not hasattr(sys.stdout, "buffer"):
             raise OptionError("there is no standard output to write to")
-        place = StreamPlace("standard output", sys.stdout.buffer, owned=False)
+        stream: Any = TerminalBytes(sys.stdout.buffer) if sys.stdout.isatty() else sys.stdout.buffer
+        place = StreamPlace("standard output", stream, owned=False)
         # What was printed before must come first.
         place.stream.flush()
         return place
