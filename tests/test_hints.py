@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
 
 import pytest
-from running import command
+from running import inside
 
 WORKFLOW = 'workflow w(a: text, b: text)\nx = llm { user "{{ a }} {{ b }}" }\noutput x\n'
 
@@ -22,6 +25,12 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.fixture
+def helix(folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any) -> Callable[..., CompletedProcess[str]]:
+    """The command, in the folder and in this process."""
+    return lambda *words: inside(*words, cwd=folder, monkeypatch=monkeypatch, capfd=capfd)
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -35,23 +44,23 @@ def folder(tmp_path: Path) -> Path:
         (["explain", "w.helix", "-o", "nowhere/plan.html"], "there is no folder nowhere"),
     ],
 )
-def test_one_message_says_what_to_write(words: list[str], said: str, folder: Path) -> None:
-    done = command(*words, cwd=folder)
+def test_one_message_says_what_to_write(words: list[str], said: str, helix: Any) -> None:
+    done = helix(*words)
     assert done.returncode == 2
     assert said in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_other_mistakes_of_usage_have_the_words_of_click(folder: Path) -> None:
-    done = command("run", "w.helix", "--inptu", "rows.csv", cwd=folder)
+def test_other_mistakes_of_usage_have_the_words_of_click(helix: Any) -> None:
+    done = helix("run", "w.helix", "--inptu", "rows.csv")
     assert done.returncode == 2
     assert "help:" not in done.stderr
 
 
-def test_an_explanation_goes_into_a_file(folder: Path) -> None:
-    done = command("explain", "w.helix", "-o", "plan.html", cwd=folder)
+def test_an_explanation_goes_into_a_file(folder: Path, helix: Any) -> None:
+    done = helix("explain", "w.helix", "-o", "plan.html")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "plan.html: written\n")
     assert (folder / "plan.html").read_text(encoding="utf-8").startswith("<!doctype html>")
-    done = command("explain", "w.helix", "-o", "plan.txt", "--format", "mermaid", "-q", cwd=folder)
+    done = helix("explain", "w.helix", "-o", "plan.txt", "--format", "mermaid", "-q")
     assert (done.returncode, done.stderr) == (0, "")
     assert (folder / "plan.txt").read_text(encoding="utf-8").startswith("flowchart")
