@@ -20,7 +20,7 @@ from helix.executor.engines import loop_factory
 from helix.executor.settings import RunSettings
 from helix.executor.tables import ScanReport
 from helix.executor.values import CUT_SHORT
-from helix.progress import Progress, count, kind_of, sayer
+from helix.progress import Progress, cost_of, count, kind_of, money, sayer
 from helix.report.files import read_report, refuse_report, write_report
 from helix.report.speculation import speculation_lines
 from helix.results import RunReport
@@ -111,7 +111,7 @@ def run_command(
         observers=observers,
         trace=trace,
     )
-    speaker = _Speaker(quiet, sayer(progress))
+    speaker = _Speaker(quiet, sayer(progress), priced)
     if not quiet:
         for warning in prepared.bound.warnings:
             speaker.say(f"warning: {warning.message}" + (f" ({warning.span})" if warning.span else ""))
@@ -234,8 +234,9 @@ def _exit_code(report: RunReport) -> int:
 class _Speaker:
     """Says things to the person, on standard error."""
 
-    def __init__(self, quiet: bool, tell: Callable[[str], None]) -> None:
+    def __init__(self, quiet: bool, tell: Callable[[str], None], prices: Prices | None) -> None:
         self.quiet = quiet
+        self._prices = prices
         self._tell = tell
 
     def say(self, text: str, *, always: bool = False) -> None:
@@ -291,6 +292,9 @@ class _Speaker:
             parts.append(f"{tokens[1]:,} generated")
         if report.warmups:
             parts.append(f"{report.warmup_tokens:,} computed ahead by {count(report.warmups, 'warm-up')}")
+        cost = cost_of(report, self._prices)
+        if cost is not None and self._prices is not None:
+            parts.append(money(cost, self._prices.currency))
         self.say(f"{', '.join(parts)} in {report.seconds:.1f} s")
 
     def _counted(self, report: RunReport, figure: str, noun: str, what: str) -> None:

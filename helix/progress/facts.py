@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import floor, log10
+
 from helix.progress.measures import Measures, State
 from helix.progress.words import clean, clock, count, short
 from helix.results import StepReport
@@ -97,5 +99,6 @@ def waiting(measures: Measures) -> str | None:
 
 def money(amount: float, currency: str | None) -> str:
     """An amount of money; small ones keep two digits that say something."""
-    shown = f"{amount:,.2f}" if amount >= 0.1 or amount == 0 else f"{amount:.2g}"
+    places = 2 if amount >= 0.1 or amount <= 0 else 1 - floor(log10(amount))
+    shown = f"{amount:,.{places}f}"
     return f"{shown} {currency}" if currency else shown

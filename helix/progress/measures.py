@@ -137,7 +137,7 @@ class Meter:
             prompt_rate=prompt_rate,
             completion_rate=completion_rate,
             hit_rate=cached / prompt if prompt and not report.total("untold") else None,
-            cost=self._cost(report, prompt, cached, completion),
+            cost=cost_of(report, self._prices),
             currency=None if self._prices is None else self._prices.currency,
             seconds=now - self._began,
             left=left,
@@ -175,14 +175,15 @@ class Meter:
             return None, None
         return (now[0] - before[0]) / (last - first), (now[1] - before[1]) / (last - first)
 
-    def _cost(self, report: RunReport, prompt: int, cached: int, completion: int) -> float | None:
-        """What the tokens cost so far. Warm-ups are paid like prompts."""
-        prices = self._prices
-        if prices is None:
-            return None
-        reused = prices.prompt if prices.cached is None else prices.cached
-        fresh = prompt - cached + report.warmup_tokens
-        return (fresh * prices.prompt + cached * reused + completion * prices.output) / 1e6
+
+def cost_of(report: RunReport, prices: Prices | None) -> float | None:
+    """What the tokens of a run cost; None without prices. Warm-ups are paid like prompts."""
+    if prices is None:
+        return None
+    cached = report.total("cached_tokens")
+    reused = prices.prompt if prices.cached is None else prices.cached
+    fresh = report.total("prompt_tokens") - cached + report.warmup_tokens
+    return (fresh * prices.prompt + cached * reused + report.total("completion_tokens") * prices.output) / 1e6
 
 
 def state_of(report: RunReport) -> tuple[State, str | None]:

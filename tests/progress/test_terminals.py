@@ -54,7 +54,7 @@ def test_a_run_is_watched_and_nothing_of_the_view_is_left(ready: Folder, gate: G
         gate.let(100)
         assert terminal.finish() == 0
         assert [line.partition(" in ")[0] for line in terminal.lines] == [
-            "20 rows, 20 calls, 140 prompt tokens, 40 generated"
+            "20 rows, 20 calls, 140 prompt tokens, 40 generated, 0.00018 USD"
         ]
         assert terminal.cursor_is_shown
         assert b"\x1b[9" in terminal.raw or b"\x1b[3" in terminal.raw

@@ -15,7 +15,7 @@ from progress_runs import report
 
 from helix.errors import OptionError
 from helix.optimizer.cost import Prices
-from helix.progress import MODES, Progress, clean, count, kind_of, say, sayer
+from helix.progress import MODES, Progress, clean, count, kind_of, money, say, sayer
 from helix.progress.json_lines import STEP_KEYS
 from helix.progress.live import drawn
 from helix.progress.measures import Measures, Meter
@@ -80,6 +80,13 @@ def test_times_and_numbers_are_short() -> None:
     assert [short(number) for number in (0, 7.44, 9.96, 12_345.6, 41_000_000)] == [
         "0.0", "7.4", "10", "12,346", "41.0 M",
     ]  # fmt: skip
+
+
+def test_small_amounts_of_money_keep_two_digits() -> None:
+    assert [money(amount, "USD") for amount in (0.0, 1234.567, 0.1, 0.0999, 0.0045, 0.000099)] == [
+        "0.00 USD", "1,234.57 USD", "0.10 USD", "0.100 USD", "0.0045 USD", "0.000099 USD",
+    ]  # fmt: skip
+    assert money(2.0, None) == "2.00"
 
 
 # --- lines ----------------------------------------------------------------------------------------------------------
