@@ -157,7 +157,7 @@ def _claim(declared: DeclaredTool, hints: Mapping[str, Any], access: ToolAccess)
     if hints[tool.name] is None or said == "unknown":
         return Claim(effects="unknown", says=f"default (server {name} says nothing)")
     if name in access.trusted:
-        return Claim(effects=said, says=f"hint of server {name} (trusted): for guesses, a plan takes it as unknown")
+        return Claim(effects=said, says=f"hint of server {name} (trusted, for guesses only)")
     return Claim(effects="unknown", says=f"default (server {name} says {said}, untrusted)")
 
 

@@ -64,7 +64,8 @@ def test_effects_and_who_says_so(helix: Callable[..., Any]) -> None:
     }
     # The server lies, and is believed only where a person says so; its arguments leave, so it is not guessed.
     trusted = claims(helix("tools", "w.helix", "--json", "--trust-server", "shop"))
-    assert trusted["gone"] == ("read", "hint of server shop (trusted)", False)
+    hint = "hint of server shop (trusted, for guesses only)"
+    assert trusted["gone"] == ("read", hint, False)
     unasked = claims(helix("tools", "w.helix", "--json", "--no-servers"))
     assert unasked["gone"] == ("unknown", "default (the server was not asked)", False)
 
@@ -96,7 +97,39 @@ def test_as_a_table(helix: Callable[..., Any]) -> None:
     lines = done.stdout.splitlines()
     assert lines[0].split() == ["tool", "from", "effects", "says", "lane", "cost", "timeout", "freshness", "guess"]
     assert [line.split()[0] for line in lines[1:]] == ["stock", "plain", "orders", "odd", "any", "web", "gone"]
+    assert [line.partition("  no: ")[2] for line in lines[2:]] == [
+        "its effects are unknown",
+        "",
+        "its statement may do more, or give another result each time",
+        "",
+        "",
+        "its effects are unknown",
+    ]
     assert lines[1].split() == ["stock", "python", "shop:stock", "read", "declared", "tools", "0.3s", "-", "-", "yes"]
+
+
+def test_why_a_tool_is_not_guessed_at(tmp_path: Path, monkeypatch: Any, capfd: Any) -> None:
+    head = "workflow w(a: text)\n"
+    tools = {
+        "said": "effects read, speculate false",
+        "aging": "effects read, freshness 0",
+        "acts": "effects write",
+        "leaves": "effects read, open_world true",
+        "may": "effects read, open_world true, speculate true",
+    }
+    Folder(tmp_path).workflow(
+        head + "".join(f'tool {name}(a: text) -> text from python "m:f" {traits}\n' for name, traits in tools.items())
+        + "".join(f"{name}_ = {name}(a)\n" for name in tools) + f"output {', '.join(f'{name}_' for name in tools)}"
+    )  # fmt: skip
+    (tmp_path / "m.py").write_text("def f(a):\n    return a\n")
+    done = inside("tools", "w.helix", "--json", cwd=tmp_path, monkeypatch=monkeypatch, capfd=capfd)
+    assert {each["tool"]: each["not_guessed_since"] for each in json.loads(done.stdout)} == {
+        "said": "it says so",
+        "aging": "each call may give another result",
+        "acts": "it acts",
+        "leaves": "its arguments leave; `speculate true` allows that",
+        "may": None,
+    }
 
 
 def test_what_a_server_offers(helix: Callable[..., Any]) -> None:
