@@ -46,7 +46,8 @@ class JsonView:
 
     def end(self, measures: Measures, report: RunReport) -> None:
         """The run has ended."""
-        _write("end", measures_json(measures) | {"outcome": report.outcome, "stopped": report.stopped})
+        ended = {"state": "ended", "why": None, "left_seconds": None}
+        _write("end", measures_json(measures) | ended | {"outcome": report.outcome, "stopped": report.stopped})
 
     def stop(self) -> None:
         """Nothing more is written."""

@@ -211,7 +211,7 @@ def test_json_is_an_object_a_line_with_the_promised_keys(capsys: pytest.CaptureF
         assert all(tuple(step) == STEP_KEYS for step in each["steps"].values())
     assert [each["done_rows"] for each in found if "rows" in each] == [0, 2, 4, 6, 8, 20]
     assert (found[4]["left_seconds"], found[4]["seconds"], found[4]["state"]) == (6.0, 4.0, "running")
-    assert found[-1]["outcome"] == "complete"
+    assert (found[-1]["outcome"], found[-1]["state"], found[-1]["left_seconds"]) == ("complete", "ended", None)
 
 
 def test_json_is_ascii_whatever_a_model_or_a_step_is_called(capsys: pytest.CaptureFixture[str]) -> None:
