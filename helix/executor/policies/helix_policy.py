@@ -39,13 +39,13 @@ class Helix(PolicyBase):
         return "helix" + (":" + ",".join(f"no-{part}" for part in self._without) if self._without else "")
 
     def follow(self, physical: PhysicalPlan, calls: int) -> bool:
-        """Phases, where what all rows share does not fit into the cache beside the calls, and a block of rows is enough
-        to keep the engine busy in each phase. Where all of it fits it stays there anyway, and row after row is done
+        """Phases, where what rows share does not fit into the cache beside the calls, and a block of rows is enough to
+        keep the engine busy in each phase. Where all of it fits it stays there anyway, and row after row is done
         sooner; where a block is small, few of its calls can go at once.
         """
         self._outline.read(physical)
         room = physical.kv_tokens
-        if room is None or physical.fixed_tokens + calls * physical.call_tokens <= USABLE * room:
+        if room is None or _wanted(physical, calls) <= USABLE * room:
             return False
         made = sum(step.calls for step in physical.steps)
         own = sum(step.calls * (step.private_tokens + step.output_tokens) for step in physical.steps)
@@ -87,3 +87,11 @@ class PlanOrder(PolicyBase):
 
     def describe(self) -> str:
         return "row before row, and step before step within a row"
+
+
+def _wanted(physical: PhysicalPlan, calls: int) -> float:
+    """The tokens of so many calls at once, of all that their rows share and of all that every row does."""
+    groups = physical.groups
+    rows = sum(group.rows for group in groups)
+    shared = calls * sum(group.shared_tokens for group in groups) / rows if rows else 0.0
+    return physical.fixed_tokens + shared + calls * physical.call_tokens
