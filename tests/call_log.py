@@ -14,18 +14,19 @@ from running import PATIENCE, ROOT, Folder, arguments, environment
 
 # Python runs this at its start. Each request is written down before it is answered and after, in one write of its own,
 # so that nothing is lost where the process is killed.
-_HOOK = """
+HOOK = """
 import itertools, json, os, signal, threading
 
 log = os.open(os.environ["CALL_LOG"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 kill_at = int(os.environ.get("KILL_AT", "0"))
 kill_after = float(os.environ.get("KILL_AFTER", "0"))
+kill_with = int(os.environ.get("KILL_WITH", str(int(signal.SIGKILL))))
 # Tools act on threads, and writing lets others run: each event has a number of its own.
 numbers = itertools.count(1)
 
 
 def kill():
-    os.kill(os.getpid(), signal.SIGKILL)
+    os.kill(os.getpid(), kill_with)
 
 
 def event(kind, what):
@@ -74,7 +75,7 @@ class CallLog:
         self._folder = folder
         self._hooks = folder.path.parent / f"{folder.path.name}-hooks"
         self._hooks.mkdir(exist_ok=True)
-        (self._hooks / "sitecustomize.py").write_text(_HOOK)
+        (self._hooks / "sitecustomize.py").write_text(HOOK)
         self._path = self._hooks / "calls.log"
         self._path.touch()
 
@@ -84,7 +85,9 @@ class CallLog:
         return {"PYTHONPATH": f"{self._hooks}{os.pathsep}{ROOT}", "CALL_LOG": str(self._path)}
 
     def run(self, *more: str | Path, kill: Mapping[str, str] | None = None, timeout: float = PATIENCE) -> Any:
-        """Runs the command in the folder and waits for it; `kill` is KILL_AT (events) or KILL_AFTER (seconds)."""
+        """Runs the command in the folder and waits for it; `kill` is KILL_AT (events) or KILL_AFTER (seconds), and
+        KILL_WITH (a signal) where it is not SIGKILL.
+        """
         return self._folder.run(*more, env={**self.env, **(kill or {})}, timeout=timeout)
 
     def start(

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import fault_figures
 import pytest
 import sglang_cpu
 from hypothesis import HealthCheck, settings
+from running import Folder, inside
 
 # The same examples in each run, so that a red run is red again. HYPOTHESIS_PROFILE=explore looks for new ones.
 _CHECKS = [HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -26,6 +29,32 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def update_golden(request: pytest.FixtureRequest) -> bool:
     """Whether golden files are to be rewritten instead of compared."""
     return bool(request.config.getoption("--update-golden"))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    """An empty folder for a workflow, its input and its replies."""
+    return Folder(tmp_path)
+
+
+@pytest.fixture
+def quick(folder: Folder, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+    """Runs the command in the folder as `folder.run` does, but inside the test: a process takes half a second."""
+
+    def run(*more: str | Path, **where: Any) -> Any:
+        return inside(*folder.arguments(*more, **where), cwd=folder.path, monkeypatch=monkeypatch, capfd=capfd)
+
+    return run
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Shows what became of the rows under each kind of fault, where tests of faults ran."""
+    reports = [each for reports in terminalreporter.stats.values() for each in reports]
+    lines = fault_figures.table(each for each in reports if getattr(each, "when", "") == "call")
+    if lines:
+        terminalreporter.section("rows under faults")
+        for line in lines:
+            terminalreporter.line(line)
 
 
 # Real data for some tests lies beside the checkout, where there is any.

@@ -1,29 +1,27 @@
-"""A folder to run the command in, and short waits between attempts."""
+"""Short waits between attempts, and what a test says of the rows that it put through."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
-from running import Folder, inside
+from fault_figures import Figure, noted
 
 from helix.executor import attempts
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Folder:
-    """An empty folder for a workflow, its input and its replies."""
-    return Folder(tmp_path)
-
-
-@pytest.fixture
-def quick(folder: Folder, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., Any]:
-    """Runs the command in the folder, inside the test, with hardly any back-off."""
+@pytest.fixture(autouse=True)
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hardly any back-off in runs inside the test."""
     monkeypatch.setattr(attempts, "FIRST_BACKOFF", 0.01)
 
-    def run(*more: str | Path, **where: Any) -> Any:
-        return inside(*folder.arguments(*more, **where), cwd=folder.path, monkeypatch=monkeypatch, capfd=capfd)
 
-    return run
+@pytest.fixture
+def figure(request: pytest.FixtureRequest) -> Callable[[Figure], None]:
+    """Notes what became of the rows, for the table at the end; no row may be lost, come twice, or in another order."""
+
+    def note(found: Figure) -> None:
+        request.node.user_properties.append(noted(found))
+        assert found.whole, found
+
+    return note

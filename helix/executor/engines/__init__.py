@@ -56,7 +56,8 @@ def open_engine(
 def _scripted(rest: str, model: str | None, api_key: str | None, quiet: bool, tenant: str | None) -> Engine:
     from helix.executor.engines.scripted import ScriptedEngine
 
-    return ScriptedEngine.from_file(rest) if rest else ScriptedEngine()
+    # Nobody can look at the log of an engine that a run has opened, and it would hold every prompt.
+    return ScriptedEngine.from_file(rest, keep_log=False) if rest else ScriptedEngine(keep_log=False)
 
 
 def _server(rest: str, model: str | None, api_key: str | None, quiet: bool, tenant: str | None) -> Engine:

@@ -15,7 +15,7 @@ From a file, `scripted:replies.toml`:
     max_context = 8192              # tokens; a longer prompt fails with `prompt.too_long`
     schema_decoding = true          # what the engine says it can do
     counts_tokens = true
-    keep_log = true                 # false: no request log
+    keep_log = true                 # false: no request log; nor where the engine is opened by its address
     tool_calls = false              # true: agents call tools natively; else in JSON
     strict = false                  # true: a request that no rule matches is an error
     models = ["scripted"]
@@ -117,11 +117,13 @@ class ScriptedEngine:
         self.notes: list[str] = []
 
     @classmethod
-    def from_file(cls, path: str | Path) -> ScriptedEngine:
-        """The engine of a TOML file. Raises OptionError with the file's name and what is wrong in it."""
+    def from_file(cls, path: str | Path, *, keep_log: bool = True) -> ScriptedEngine:
+        """The engine of a TOML file; without `keep_log` it keeps no log, whatever the file says. Raises OptionError
+        with the file's name and what is wrong in it.
+        """
         rules, settings = load_rules(path)
         engine = cls(rules, name=f"scripted:{path}")
-        engine._settings = settings
+        engine._settings = settings if keep_log else replace(settings, keep_log=False)
         return engine
 
     def __repr__(self) -> str:
