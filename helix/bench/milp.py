@@ -322,7 +322,19 @@ def solve(subject: Case, *, nodes: int = NODES) -> Solved:
     )
 
 
-def gaps(cells: Iterable[str] = tuple(CELLS), seeds: Iterable[int] = SEEDS, *, nodes: int = NODES) -> Gaps:
-    """All cases of some cells and seeds."""
+def gaps(
+    cells: Iterable[str] = tuple(CELLS),
+    seeds: Iterable[int] = SEEDS,
+    *,
+    nodes: int = NODES,
+    known: Iterable[Solved] = (),
+) -> Gaps:
+    """All cases of some cells and seeds; those that are known are not solved again."""
     seeds = tuple(seeds)
-    return Gaps(solved=tuple(solve(case(name, seed), nodes=nodes) for name in cells for seed in seeds))
+    there = {(each.cell, each.seed): each for each in known}
+    made = (
+        there[name, seed] if (name, seed) in there else solve(case(name, seed), nodes=nodes)
+        for name in cells
+        for seed in seeds
+    )
+    return Gaps(solved=tuple(made))

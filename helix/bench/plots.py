@@ -24,12 +24,12 @@ def plot_of(title: str, found: Found) -> Plot:
     )
 
 
-def write_plot(folder: Path, name: str, title: str, found: Found) -> Path:
+def write_plot(folder: Path, name: str, plot: Plot) -> Path:
     """Writes the plot of a table. Raises InputError where that cannot be."""
     file = folder / f"{name}.svg"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        file.write_text(plot_of(title, found).svg(), encoding="utf-8")
+        file.write_text(plot.svg(), encoding="utf-8")
     except OSError as error:
         raise InputError(f"{file} cannot be written: {error.strerror}") from None
     return file

@@ -10,18 +10,23 @@ from typing import Any
 
 from helix import __version__
 from helix.bench.cells import Batch, Cell, Outcome, Reference, from_json, to_json
+from helix.bench.milp import Solved
+from helix.bench.table5 import solved_from_json, solved_to_json
 from helix.errors import InputError
 
 FORMAT, VERSION = "helix-bench", 1
 
 
 class Results:
-    """Outcomes by cell and references by batch. `path` is the file that they are kept in (None: none)."""
+    """Outcomes by cell, references by batch, and small cases with their optima. `path` is the file that keeps them
+    (None: none).
+    """
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path
         self.runs: dict[Cell, Outcome] = {}
         self.references: dict[Batch, Reference] = {}
+        self.optima: list[Solved] = []
         if path is not None and path.exists():
             self._read(path)
 
@@ -34,6 +39,7 @@ class Results:
                 self.references[from_json(Batch, each["batch"])] = from_json(Reference, each["reference"])
             for each in found["runs"]:
                 self.runs[from_json(Cell, each["cell"])] = from_json(Outcome, each["outcome"])
+            self.optima = [solved_from_json(each) for each in found.get("optima", ())]
         except OSError as error:
             raise InputError(f"{path} cannot be read: {error.strerror}") from None
         except (ValueError, KeyError, TypeError, AttributeError):
@@ -56,6 +62,7 @@ class Results:
                 {"cell": to_json(cell), "outcome": to_json(self.runs[cell]) | _derived(self.runs[cell])}
                 for cell in wanted
             ],
+            "optima": [solved_to_json(each) for each in self.optima],
         }
 
     def save(self) -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from dataclasses import asdict
+from hashlib import blake2b
+from typing import Any
 
 from helix.bench.layout import Block, figure, spread
-from helix.bench.milp import Gaps, gaps
+from helix.bench.milp import Gaps, Optimum, Solved
 from helix.bench.small import CAPACITY, CELLS
+from helix.canonical import canonical_text
+from helix.plots import Axis, Plot, bars
+from helix.plots.bars import Bar
 
 _NOTES = (
     f"one worker that holds {CAPACITY:,} tokens; 2 to 4 steps over 2 to 4 rows, lengths drawn around those of W1 to W5",
@@ -19,7 +24,7 @@ _NOTES = (
 def gap_blocks(found: Gaps) -> list[Block]:
     """The table of the policies, and that of the cells."""
     rows = []
-    for row in found.rows():
+    for row in found.rows() if found.solved else ():
         told = row.published_steps is not None and row.published_gap is not None
         rows.append(
             (
@@ -68,6 +73,30 @@ def _of(values: tuple[float, float, float] | None, unit: float) -> str:
     return "-" if values is None else " / ".join(figure(each / unit) for each in values)
 
 
-def table_5(cells: Iterable[str] = tuple(CELLS), seeds: int = 5) -> list[Block]:
-    """The whole table. Raises OptionError where scipy is not installed."""
-    return gap_blocks(gaps(cells, range(seeds)))
+def gap_plot(found: Gaps) -> Plot:
+    """The gap of each policy: mean, least and most over the cases."""
+    rows = found.rows()
+    gap = Bar(
+        name="gap",
+        values=tuple(row.gap[0] for row in rows),
+        low=tuple(row.gap[1] for row in rows),
+        high=tuple(row.gap[2] for row in rows),
+    )
+    return bars(
+        "gap to the exact optimum", [row.policy for row in rows], [gap], y=Axis(label="gap, per cent"), x="policy"
+    )
+
+
+def solved_to_json(solved: Solved) -> dict[str, Any]:
+    """A case as a JSON object, with a digest of all that came out."""
+    made = asdict(solved)
+    return made | {"log": blake2b(canonical_text(made).encode(), digest_size=8).hexdigest()}
+
+
+def solved_from_json(values: dict[str, Any]) -> Solved:
+    """A case from a JSON object. Raises KeyError and TypeError where something lacks."""
+    given = {name: value for name, value in values.items() if name != "log"}
+    for name in ("optimum", "by_milp"):
+        given[name] = Optimum(**{**given[name], "order": tuple(given[name]["order"])})
+    given["steps"] = {name: tuple(steps) for name, steps in given["steps"].items()}
+    return Solved(**given)

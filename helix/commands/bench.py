@@ -13,10 +13,12 @@ from helix.bench.cells import ORDERS, REGIMES, Cell, Outcome
 from helix.bench.compare import compare
 from helix.bench.layout import Block
 from helix.bench.methods import method_of
-from helix.bench.plots import write_plot
+from helix.bench.milp import Gaps, gaps
+from helix.bench.plots import plot_of, write_plot
 from helix.bench.results import Results
 from helix.bench.runner import make_runs
-from helix.bench.tables import TABLES, Wish, blocks_of, known_workloads, quick
+from helix.bench.table5 import gap_plot
+from helix.bench.tables import OPTIMA, TABLES, Wish, blocks_of, known_workloads, quick
 from helix.bench.workloads import FAMILIES, WORKLOADS
 from helix.errors import OptionError, name_help
 from helix.progress import LINE_EVERY, say
@@ -69,13 +71,19 @@ def bench_command(
     if again:
         for cell in cells:
             results.runs.pop(cell, None)
+    if found.name == OPTIMA:
+        results.optima = list(gaps(seeds=range(wish.seeds), known=() if again else results.optima).solved)
     make_runs(cells, results, jobs=jobs, folder=data, progress=None if quiet else _Told())
     if as_json:
         click.echo(json.dumps(results.as_json(cells), indent=1))
     else:
         click.echo("\n".join(_shown(block, markdown) for block in blocks_of(found, results, cells, wish)), nl=False)
-    if plots is not None and cells:
-        file = write_plot(plots, found.name, found.title, compare(results, cells))
+    if plots is not None:
+        if found.name == OPTIMA:
+            plot = gap_plot(Gaps(solved=tuple(results.optima)))
+        else:
+            plot = plot_of(found.title, compare(results, cells))
+        file = write_plot(plots, found.name, plot)
         if not quiet:
             say(f"wrote {file}")
     runs = [results.runs[cell] for cell in cells]

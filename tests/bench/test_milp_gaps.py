@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from itertools import permutations
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -11,7 +13,11 @@ pytest.importorskip("scipy")
 
 from helix.bench.milp import Gaps, gaps, optimum, solve
 from helix.bench.orders import ORDERS, Worker, fcfs, released, token_steps
+from helix.bench.plots import write_plot
+from helix.bench.results import Results
 from helix.bench.small import CAPACITY, CELLS, case, small_case
+from helix.bench.table5 import gap_plot
+from helix.bench.tables import OPTIMA, TABLES, Wish, blocks_of
 from helix.optimizer.lowering.recurrence import Call, timeline
 
 
@@ -134,3 +140,21 @@ def test_orders_come_from_what_is_ready() -> None:
     place = {call: at for at, call in enumerate(order)}
     assert all(place[needed] < place[each] for each, call in enumerate(subject.calls) for needed in call.needs)
     assert solve(subject).gaps("helix")[0] == pytest.approx(0, abs=0.02)
+
+
+def test_cases_are_kept_and_shown(tmp_path: Path) -> None:
+    """In the file of results, each with a digest; they are not solved again, and have their table and their plot."""
+    results = Results(tmp_path / "runs.json")
+    results.optima = list(gaps(["W4"], [2, 3]).solved)
+    results.save()
+    kept = Results(tmp_path / "runs.json")
+    assert kept.optima == results.optima
+    assert gaps(["W4"], [2, 3], known=kept.optima, nodes=0).solved == tuple(kept.optima)
+    written = json.loads((tmp_path / "runs.json").read_text("utf-8"))["optima"]
+    assert len({each["log"] for each in written}) == 2
+    first, cells = blocks_of(TABLES[OPTIMA], kept, [], Wish())
+    assert [row[0] for row in first.rows] == list(ORDERS)
+    assert cells.rows[0][:2] == ("W4", "2")
+    drawn = write_plot(tmp_path, OPTIMA, gap_plot(Gaps(solved=tuple(kept.optima)))).read_text("utf-8")
+    assert drawn.startswith("<svg")
+    assert all(policy in drawn for policy in ("query-wise", "helix"))
