@@ -305,6 +305,9 @@ def wrong_options(command: str) -> str | None:
     if len(words) < 2 or words[0] != "helix":
         return None
     name, arguments = words[1], words[2:]
+    if name.startswith("-"):
+        known = {option for parameter in cli.get_params(click.Context(cli)) for option in parameter.opts}
+        return None if name in known else f"there is no option `{name}`"
     for mark in ("|", ">", "<", "&&", ";"):
         arguments = arguments[: arguments.index(mark)] if mark in arguments else arguments
     if name not in cli.commands:

@@ -129,4 +129,6 @@ def test_comparison(expected: str, found: str, same: bool) -> None:
 def test_options_of_commands_are_read_without_running_them() -> None:
     assert wrong_options("KEY=1 helix run x.helix -i y.jsonl -c 4 | head") is None
     assert wrong_options("ls --nonsense") is None
+    assert wrong_options("helix --version") is None
+    assert "--versoin" in (wrong_options("helix --versoin") or "")
     assert "--concurrency" in (wrong_options("helix run x.helix -c many") or "")
