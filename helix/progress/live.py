@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 import threading
 import time
@@ -93,18 +94,18 @@ class LiveView:
         """A message above the view."""
         with self._lock:
             self._said.append(clean(text))
-            if self._now() - self._flushed >= ABOVE_EVERY:
+            # Who has kept hold of the stream may speak when the view is gone: then there is no next look.
+            if self._live is None or self._now() - self._flushed >= ABOVE_EVERY:
                 self._flush()
 
     def _flush(self) -> None:
         """Shows what was said meanwhile."""
         with self._lock:
+            if not self._said:
+                return
             said, self._said = "\n".join(self._said), []
-            if said:
-                self._flushed = self._now()
-                self._guarded(
-                    lambda: self._console.print(said, markup=False, highlight=False, emoji=False, soft_wrap=True)
-                )
+            self._flushed = self._now()
+            self._guarded(lambda: self._console.print(said, markup=False, highlight=False, emoji=False, soft_wrap=True))
 
     def stop(self) -> None:
         """Takes it away."""
@@ -113,8 +114,9 @@ class LiveView:
             if getattr(sys, name) is above:
                 setattr(sys, name, stream)
         self._replaced.clear()
-        self._flush()
-        live, self._live = self._live, None
+        with self._lock:
+            self._flush()
+            live, self._live = self._live, None
         if live is not None:
             self._guarded(live.stop)
 
@@ -132,11 +134,15 @@ class Above(io.TextIOBase):
     def __init__(self, stream: TextIO, tell: Callable[[str], None]) -> None:
         self._stream = stream
         self._tell = tell
+        self._process = os.getpid()
         # Of each thread the line that it has not ended yet: what `print` writes comes in pieces.
         self._begun: dict[int, str] = {}
 
     def write(self, text: str) -> int:
         """Takes text; lines that are whole are shown."""
+        if os.getpid() != self._process:
+            # A process that a tool has forked has no view of its own.
+            return self._stream.write(text)
         thread = threading.get_ident()
         *lines, rest = (self._begun.pop(thread, "") + text).split("\n")
         if rest:

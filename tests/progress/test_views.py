@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import sys
 import threading
@@ -397,6 +398,33 @@ def test_lines_of_several_threads_stay_whole(monkeypatch: pytest.MonkeyPatch) ->
         found = re.findall(rf"{name}\d+ {name}+", text)
         assert found == [f"{name}{number} {name * 3}" for number in range(200)]
         assert f"unfinished {name}" in text
+
+
+def test_who_keeps_the_stream_is_heard_when_the_view_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = terminal(monkeypatch)
+    with Progress(20, quiet=False, now=Clock()) as shown:
+        shown.start()
+        kept = sys.stderr
+        print("one\n\ntwo", file=kept)
+    assert sys.stderr is screen
+    for number in range(3):
+        print("after", number, file=kept)
+    text = screen.getvalue()
+    assert "one\n\n" in text
+    assert "two\n" in text
+    assert text.endswith("after 0\nafter 1\nafter 2\n")
+
+
+def test_a_forked_process_speaks_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = terminal(monkeypatch)
+    with Progress(20, quiet=False, now=Clock()) as shown:
+        shown.start()
+        drawn_before = screen.getvalue().count("rows ")
+        monkeypatch.setattr(os, "getpid", lambda: -1)
+        print("from a child", file=sys.stderr)
+        monkeypatch.undo()
+        assert screen.getvalue().endswith("from a child\n")
+        assert screen.getvalue().count("rows ") == drawn_before
 
 
 def test_a_line_that_is_written_over_shows_what_it_ends_with(monkeypatch: pytest.MonkeyPatch) -> None:
