@@ -9,12 +9,15 @@ asked for. Spans are made when a call has ended, with the times at which its par
 from __future__ import annotations
 
 import json
+import logging
 import time
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from helix.errors import OptionError
+from helix.progress import say
 from helix.telemetry import names
 
 if TYPE_CHECKING:
@@ -181,6 +184,17 @@ def _messages(messages: Any, **more: str) -> str:
     return json.dumps(made, ensure_ascii=False)
 
 
+class _Unsent(logging.Handler):
+    """Takes what OpenTelemetry logs of a collector that cannot be reached: an address with whatever is secret in it."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.count = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.count += 1
+
+
 class TraceTarget:
     """Where spans of the command line go: a collector's address (OTLP over HTTP), or a file of JSON lines.
 
@@ -189,6 +203,8 @@ class TraceTarget:
 
     def __init__(self, target: str, *, prompts: bool = False) -> None:
         self._file: Any = None
+        self._target = target
+        self._unsent = _Unsent()
         try:
             from opentelemetry.sdk.resources import Resource
             from opentelemetry.sdk.trace import TracerProvider
@@ -219,11 +235,20 @@ class TraceTarget:
         self.tracing = Tracing(self._provider.get_tracer("helix", __version__), prompts=prompts)
 
     def __enter__(self) -> Tracing:
+        self._logger = logging.getLogger("opentelemetry")
+        self._propagated, self._logger.propagate = self._logger.propagate, False
+        self._logger.addHandler(self._unsent)
         return self.tracing
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._provider.shutdown()
+        self._logger.removeHandler(self._unsent)
+        self._logger.propagate = self._propagated
+        if self._unsent.count:
+            say(
+                f"warning: spans are missing at {urlsplit(self._target).hostname or self._target}: it did not take them"
+            )
         if self._file is not None:
             self._file.close()

@@ -23,6 +23,9 @@ def watching(
         if log_level is not None or log_file is not None:
             from helix.telemetry.logs import LOGGER, RunLog, configure
 
+            # Whoever uses the logger from Python gets it back as it was.
+            stack.callback(setattr, LOGGER, "propagate", LOGGER.propagate)
+            stack.callback(LOGGER.setLevel, LOGGER.level)
             handler = configure(log_level or DEFAULT_LEVEL, log_file)
             stack.callback(handler.close)
             stack.callback(LOGGER.removeHandler, handler)

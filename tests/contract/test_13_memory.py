@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from running import ROOT, environment
+from running import ROOT, Folder, arguments, environment, said_calls
 
 SCRIPT = """
 import json, resource, sys
@@ -103,3 +103,27 @@ def test_13_failures_take_no_memory_either(tmp_path: Path) -> None:
     peaks, calls, _, failed, _ = json.loads(done.stdout)
     assert (calls, failed) == (100_000, 100_000)
     assert peaks[-1] - peaks[0] < 60
+
+
+@pytest.mark.slow
+def test_13_from_the_command_line_memory_does_not_grow_with_the_table(folder: Folder) -> None:
+    folder.workflow('workflow t(a: text)\nx = llm { user "say {{ a }}" }\noutput a, x')
+    watched = (
+        "import resource, subprocess, sys\n"
+        "code = subprocess.run(sys.argv[1:]).returncode\n"
+        "print(code, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)\n"
+    )
+    peaks = []
+    for rows in (5_000, 50_000):
+        with (folder.path / "rows.jsonl").open("w", encoding="utf-8") as file:
+            file.writelines(f'{{"a": "row {number} {"x" * 400}"}}\n' for number in range(rows))
+        done = subprocess.run(
+            [sys.executable, "-c", watched, *arguments(*folder.arguments("-o", "out.jsonl", "--no-store"))],
+            cwd=folder.path, env=environment(None), capture_output=True, text=True, timeout=300, check=True,
+        )  # fmt: skip
+        code, kilobytes = map(int, done.stdout.split()[-2:])
+        assert code == 0, done.stderr
+        assert said_calls(done.stderr.splitlines()[-1]) == rows
+        peaks.append(kilobytes)
+    # The 45,000 rows more are 19 MB of text, and several times that as values.
+    assert peaks[1] - peaks[0] < 40_000

@@ -10,6 +10,8 @@ from running import ROOT
 
 PAGE = ROOT / "docs" / "reference" / "contract.md"
 CLAUSES = range(1, 20)
+# How a test runs the command: in a process of its own, or inside the test.
+_COMMAND = re.compile(r"\b(quick|command|inside|arguments)\(|\b(folder|ready|log)\.(run|start)\(")
 _TOLD = re.compile(r"\bcontract (\d+(?:(?:, | and )\d+)*)", re.IGNORECASE)
 
 
@@ -44,6 +46,15 @@ def filled(text: str) -> str:
 def test_every_clause_has_tests() -> None:
     missing = [clause for clause, paths in files_by_clause().items() if not paths]
     assert missing == []
+
+
+def test_every_clause_has_a_test_of_its_number_that_goes_through_the_command() -> None:
+    found = set()
+    for path in (ROOT / "tests" / "contract").glob("test_*.py"):
+        text = path.read_text("utf-8")
+        if _COMMAND.search(text):
+            found |= {int(number) for number in re.findall(r"^def test_(\d\d)_", text, re.MULTILINE)}
+    assert sorted(set(CLAUSES) - found) == []
 
 
 def test_the_page_has_every_clause_once_and_names_its_tests(update_golden: bool) -> None:
