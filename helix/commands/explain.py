@@ -43,6 +43,7 @@ def explain_command(
     target: str | None = None,
     allow_host: tuple[str, ...] = (),
     trust_server: tuple[str, ...] = (),
+    secrets: str | None = None,
     **options: Any,
 ) -> int:
     """Explains a workflow, on standard output or in a file, and gives the exit code.
@@ -74,6 +75,7 @@ def explain_command(
                 progress=shown.update,
                 allow_hosts=allow_host or None,
                 trust_servers=trust_server,
+                secrets=secrets,
                 **options,
             )
     except OptionError as error:

@@ -68,6 +68,7 @@ def run_command(
     lane: tuple[str, ...] = (),
     allow_host: tuple[str, ...] = (),
     trust_server: tuple[str, ...] = (),
+    secrets: str | None = None,
     **settings: Any,
 ) -> int:
     """Runs a workflow and gives the exit code. `progress` says how it is shown how far it is.
@@ -99,6 +100,7 @@ def run_command(
             lanes=_lanes(lane),
             allow_hosts=allow_host or None,
             trust_servers=trust_server,
+            secrets=secrets,
             **settings,
         ),
         input_format=input_format,

@@ -13,6 +13,7 @@ from helix.errors import OptionError
 from helix.executor.tables.terminal import escaped
 from helix.executor.tools.access import ToolAccess
 from helix.executor.tools.lanes import TOOL_LANE, lane_of
+from helix.executor.tools.secrets_file import with_secrets
 from helix.progress import clean
 from helix.services import Effects, Tool
 from helix.tools.effects import HARMLESS, effects_of_hints
@@ -52,6 +53,7 @@ def tools_command(
     allow_files: tuple[str, ...],
     mcp_config: str | None,
     trust_server: tuple[str, ...],
+    secrets: str | None,
 ) -> int:
     """Prints tools and gives the exit code. Raises HelixError for what is wrong."""
     access = ToolAccess(
@@ -60,6 +62,7 @@ def tools_command(
         files=allow_files,
         servers=None if mcp_config is None else Path(mcp_config),
         trusted=trust_server,
+        environment=with_secrets(secrets),
     )
     if server is not None:
         folder = None if file is None else Path(file).parent

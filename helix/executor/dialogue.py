@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +51,7 @@ class Dialogue:
         "_lines",
         "_messages",
         "_own",
+        "_rank",
         "_request",
         "_session",
         "_shown",
@@ -76,6 +78,8 @@ class Dialogue:
         self._last = self._heard_any = False
         self._began = self._started = asyncio.get_running_loop().time()
         self._request: Request | None = None
+        # The worker that had the last turn.
+        self._rank: int | None = None
         # The calls of the turn: those that are still to be made in order, how many have not ended, what the model reads
         # of each, and for the trace.
         self._waiting: list[tuple[int, Asked]] = []
@@ -164,7 +168,7 @@ class Dialogue:
             priority=(frame.sequence // step.block, step.phase(frame.row), frame.sequence, *frame.path, step.index, 0),
             key=key,
             lane=step.lane,
-            make=partial(step.make_turn, frame, request),
+            make=partial(self._make_turn, request),
             settle=self._unless_late(lambda outcome: self._go_on(self._heard(outcome))),
             wanted=self._wanted(),
             row=frame.row,
@@ -193,6 +197,10 @@ class Dialogue:
             )
         )
         return PENDING
+
+    async def _make_turn(self, request: Request, call: Call) -> Outcome:
+        self._rank = call.rank
+        return await self._step.make_turn(self._frame, request, call)
 
     def _limit(self) -> str | None:
         """The limit that makes the next turn the last one, or with `at_limit fail` one too many."""
@@ -249,7 +257,8 @@ class Dialogue:
         self._note(turn)
         if step.tool_calls.around is not None:
             begun = (*self._messages, *step.prompt.results_begin(self._turn, found))
-            step.tool_calls.awaiting(self._session, step.engine, step.prompt.turn(begun, frame.row, last=False))
+            next_one = replace(step.prompt.turn(begun, frame.row, last=False), rank=self._rank)
+            step.tool_calls.awaiting(self._session, step.engine, next_one)
         return self._make(found)
 
     def _unusable_reply(self, error: OutputError, turn: Turn, said: Message) -> Any:

@@ -36,6 +36,7 @@ from helix.executor.tools import RunTool
 from helix.executor.tools.access import ToolAccess
 from helix.executor.tools.lanes import TOOL_LANE, TOOLS_AT_ONCE, lane_of, lane_sizes
 from helix.executor.tools.opener import ToolOpener
+from helix.executor.tools.secrets_file import with_secrets
 from helix.logical import Agent, Fetch, Generate, Invoke, LogicalPlan, Node, Render, Tool, every_node
 from helix.physical import PhysicalPlan
 from helix.prefixes import static_prefix
@@ -404,6 +405,7 @@ def _access(settings: RunSettings) -> ToolAccess:
         files=tuple(settings.allow_files),
         servers=None if settings.mcp_config is None else Path(settings.mcp_config),
         trusted=tuple(settings.trust_servers),
+        environment=with_secrets(settings.secrets),
     )
 
 

@@ -28,7 +28,8 @@ class RunSettings:
     `allow_hosts` are all hosts that tools may ask over HTTP (None: those that the workflow names), `allow_private`
     those that may lie at private, loopback and link-local addresses, `allow_files` are databases, or folders of such,
     that SQL tools may read outside of the workflow's folder. `mcp_config` is the file that names the MCP servers (None:
-    `mcp.json` beside the workflow), `trust_servers` are those of them whose hints on effects count.
+    `mcp.json` beside the workflow), `trust_servers` are those of them whose hints on effects count. `secrets` is a TOML
+    file with values of `${NAME}` in tools, before those of the environment.
 
     `speculate` makes reads ready that will probably be asked for: `off`, `shadow` (counts what that would save) or
     `on`; `patterns` is a file of mined patterns, or a `helix.mining.Miner`, `speculation` how it is bounded.
@@ -54,6 +55,7 @@ class RunSettings:
     allow_files: Sequence[str | os.PathLike[str]] = ()
     mcp_config: str | os.PathLike[str] | None = None
     trust_servers: Sequence[str] = ()
+    secrets: str | os.PathLike[str] | None = None
     speculate: str = "off"
     patterns: str | os.PathLike[str] | object | None = None
     speculation: SpeculationSettings | None = None

@@ -141,7 +141,7 @@ _KNOWN: dict[str, click.types.StringParamType] = {
     **dict.fromkeys(
         ("file", "files", "source", "target", "report", "compare", "trace", "patterns", "workflow", "log_file"), _FILES
     ),
-    **dict.fromkeys(("mcp_config", "allow_files", "otel", "cost", "python", "named"), _FILES),
+    **dict.fromkeys(("mcp_config", "secrets", "allow_files", "otel", "cost", "python", "named"), _FILES),
     **dict.fromkeys(("rules", "without"), Completed(_rules, many=True)),
     "policy": Completed(_policies),
     "engine": Completed(_engines),

@@ -40,6 +40,11 @@ def access_options(command: Callable[..., Any]) -> Callable[..., Any]:
             click.option(
                 "--trust-server", multiple=True, metavar="NAME", help="Believe what this MCP server says of its tools."
             ),
+            click.option(
+                "--secrets",
+                metavar="FILE",
+                help='Take ${NAME} in tools from this TOML file (NAME = "value"), else from the environment.',
+            ),
         )
     ):
         command = option(command)

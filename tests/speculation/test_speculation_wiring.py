@@ -13,7 +13,7 @@ from helix.executor.engines.sim.loop import run_virtual
 from helix.executor.limits import Limits
 from helix.executor.settings import RunSettings
 from helix.executor.speculation import SpeculationSettings
-from helix.executor.speculation.wiring import Speculation, _secrets, patterns_of
+from helix.executor.speculation.wiring import Speculation, patterns_of
 from helix.executor.tool_calls import Deciding, Decision, ToolCall, ToolCalls
 from helix.mining import Miner
 from helix.schema import Column
@@ -39,6 +39,9 @@ class Opener:
 
     def effects(self, tool: Tool) -> Any:
         return effects_of_hints(self._hints, allowed=self._trusted) if tool.hinted else tool.effects
+
+    def secrets(self) -> frozenset[str]:
+        return frozenset()
 
     def servers(self) -> Opener:
         return self
@@ -132,11 +135,6 @@ def test_all_other_hints_do_not(hints: dict[str, Any], trusted: bool) -> None:
 def test_an_open_world_with_a_word_of_the_author() -> None:
     before, _ = guessed(mcp_tool(speculate=True), {"readOnlyHint": True}, trusted=True)
     assert before == ["call"]
-
-
-def test_secrets_are_those_that_tools_use() -> None:
-    tool = mcp_tool(headers=("Authorization: ${TOKEN}", "X: ${SHORT}", "Y: ${ABSENT}"))
-    assert _secrets((tool,), {"TOKEN": " secret-value ", "SHORT": "abc", "OTHER": "unused-value"}) == ("secret-value",)
 
 
 def test_patterns_belong_to_a_tenant(tmp_path: Any) -> None:

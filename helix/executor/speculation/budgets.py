@@ -5,6 +5,8 @@ from __future__ import annotations
 from helix.executor.speculation.settings import SpeculationSettings
 from helix.services import Tool
 
+_MOST_SESSIONS = 16_384
+
 
 def rate_group(tool: Tool) -> str:
     """What a tool's calls are counted under: its rate group, else itself."""
@@ -37,6 +39,9 @@ class Budgets:
     def launched(self, session: str, tool: Tool) -> None:
         """A call has begun. What it costs is charged in full, whatever becomes of it."""
         self._sessions[session] = self._sessions.get(session, 0) + 1
+        if len(self._sessions) > _MOST_SESSIONS:
+            # Rows with branches are sessions whose end nobody tells.
+            del self._sessions[next(iter(self._sessions))]
         group = rate_group(tool)
         self._groups[group] = self._groups.get(group, 0) + 1
         self.in_flight += 1

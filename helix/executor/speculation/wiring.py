@@ -26,7 +26,6 @@ from helix.executor.tools.threads import charging
 from helix.services import Tool
 from helix.tools.effects import open_world_of_hints
 from helix.tools.schema import parameters_schema
-from helix.tools.targets import variables
 
 if TYPE_CHECKING:
     from helix.executor.tools.opener import ToolOpener
@@ -65,7 +64,8 @@ class Speculation:
         state = SpeculationState(
             None if folder is None else file_of(folder, settings.tenant), lambda tool: _source(tool, functions)
         )
-        hidden = _secrets(tools)
+        # No guess may carry such a value into an open world.
+        hidden = sorted(value for value in opener.secrets() if len(value) >= _SHORTEST_SECRET)
         mode = mode_of(settings.speculate)
         predictor = patterns_of(settings.patterns, settings.tenant, tools)
         self.speculator = Speculator(
@@ -155,11 +155,3 @@ def _history() -> Any:
     from helix.mining import History
 
     return History()
-
-
-def _secrets(tools: Iterable[Tool], environment: Mapping[str, str] | None = None) -> tuple[str, ...]:
-    """The values of the environment that tools of a plan use: no guess may carry one into an open world."""
-    held = os.environ if environment is None else environment
-    texts = [text for tool in tools for text in (tool.target, *tool.headers)]
-    values = {held.get(name, "").strip() for text in texts for name in variables(text)}
-    return tuple(sorted(value for value in values if len(value) >= _SHORTEST_SECRET))

@@ -70,6 +70,14 @@ class McpServers:
         harmless = (effects if tool.hinted else tool.effects) in HARMLESS
         return McpTool(tool, server, listed[own], again=harmless)
 
+    def texts(self) -> list[str]:
+        """What the servers are given, with `${NAME}` for values of the environment."""
+        return [
+            text
+            for server in self._configured.values()
+            for text in (*(value for _, value in (*server.env, *server.headers)), server.url or "")
+        ]
+
     async def listed(self, name: str) -> Mapping[str, mcp_types.Tool]:
         """The tools that a server lists, by its own names for them. Raises OptionError."""
         return await self._server(name, MAX_BYTES).tools()

@@ -12,6 +12,7 @@ from helix.executor.tools.files import check_database
 from helix.executor.tools.threads import Threads
 from helix.logical import Effects, Tool
 from helix.tools.effects import effects_of_hints
+from helix.tools.targets import variables
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession
@@ -48,6 +49,14 @@ class ToolOpener:
     def tools(self) -> tuple[Tool, ...]:
         """The tools that are open, in the order in which they were opened."""
         return tuple(self._opened)
+
+    def secrets(self) -> frozenset[str]:
+        """The values that `${NAME}` stands for in the open tools and in what their MCP servers are given."""
+        texts = [text for tool in self._opened for text in (tool.target, *tool.headers)]
+        if self._servers is not None:
+            texts += self._servers.texts()
+        held = self._access.environment
+        return frozenset(held.get(name, "").strip() for text in texts for name in variables(text))
 
     async def _made(self, tool: Tool) -> RunTool:
         if tool.origin == "http":
