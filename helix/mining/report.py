@@ -116,12 +116,18 @@ def measured(
     thresholds: Sequence[float],
     settings: MinerSettings | None = None,
     ours: Sequence[Replayed] | None = None,
+    base: Sequence[Replayed] | None = None,
+    said: Sequence[Replayed] | None = None,
 ) -> Measured:
-    """Replays sessions five ways against the miner and the baseline. `ours` is the first replay, where it was made."""
+    """Replays sessions five ways against the miner and the baseline, without SAY and with it. `ours`, `base` and `said`
+    are these replays, where they were made.
+    """
     if ours is None:
         ours = replay(sessions, labels, mined(settings or MinerSettings(half_life=None)))
-    base = replay(sessions, labels, based())
-    said = replay(sessions, labels, based(say=True))
+    if base is None:
+        base = replay(sessions, labels, based())
+    if said is None:
+        said = replay(sessions, labels, based(say=True))
     orders = []
     for order in ORDERS:
         rows = base if order == ORDERS[-1] else replay(sessions, labels, based(order, arguments=False))
