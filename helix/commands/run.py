@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 WELL, WRONG, FAILED, INTERRUPTED = 0, 2, 3, 130
 SHOWN_ERRORS = 5
+SHOWN_WARNINGS = 20
 SHOWN_TRACEBACKS = 3
 
 
@@ -115,8 +116,11 @@ def run_command(
     )
     speaker = _Speaker(quiet, sayer(progress), priced)
     if not quiet:
-        for warning in prepared.bound.warnings:
+        warnings = prepared.bound.warnings
+        for warning in warnings[:SHOWN_WARNINGS]:
             speaker.say(f"warning: {warning.message}" + (f" ({warning.span})" if warning.span else ""))
+        if len(warnings) > SHOWN_WARNINGS:
+            speaker.say(f"... {count(len(warnings), 'warning')} in all; `helix check` shows them")
     try:
         scanned = prepared.scan()
     except BaseException:
@@ -252,7 +256,8 @@ class _Speaker:
             self.say(f"{scanned.failed} of {count(scanned.rows, 'row')} cannot be used and will not be called:")
         for kind, number in scanned.errors.items():
             index, error = scanned.first[kind]
-            self.say(f"  {kind}: {count(number, 'row')}, the first is row {index}: {error.message}")
+            place = f" ({scanned.places[kind]})" if kind in scanned.places else ""
+            self.say(f"  {kind}: {count(number, 'row')}, the first is row {index}{place}: {error.message}")
         for name in scanned.absent:
             self.say(f"note: no row has the optional column `{name}`")
 

@@ -176,7 +176,8 @@ def _decode(text: str | bytes, name: str) -> str:
     decoded = decoded.removeprefix("\ufeff").replace("\r\n", "\n")
     if len(decoded) > MAX_BYTES:
         message = f"the workflow has {len(decoded)} characters; at most {MAX_BYTES} are read"
-        raise SourceErrors([ParseError(message, None, "put long texts into the table's columns")])
+        place = _at(Source(name=name, text=""), 1, 1)
+        raise SourceErrors([ParseError(message, place, "put long texts into the table's columns")])
     refused = _REFUSED.search(decoded)
     if refused is not None:
         offset = refused.start()

@@ -59,6 +59,7 @@ def test_a_file_that_is_too_large_is_refused() -> None:
     text = "workflow w()\n" + "#" * MAX_BYTES
     assert _message(text) == (
         f"error: the workflow has {len(text)} characters; at most {MAX_BYTES} are read\n"
+        "  --> w.helix:1:1\n"
         "  help: put long texts into the table's columns\n"
     )
 

@@ -29,6 +29,7 @@ class DelimitedText:
         self._source = source
         self._schema = schema
         self._delimiter = delimiter
+        self.line = 0
 
     def prepare(self) -> None:
         """Read the header and check that every required column is in it."""
@@ -70,6 +71,7 @@ class DelimitedText:
                         blank_lines += 1
                         continue
                     fault = self._wrong_width(text, width, len(row))
+            self.line = text.number - len(text.record) + 1
             if blank_lines:
                 if width == 1:
                     for _ in range(blank_lines):

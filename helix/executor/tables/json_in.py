@@ -38,6 +38,7 @@ class JsonArray:
     def __init__(self, source: ByteSource) -> None:
         self.name = source.name
         self._source = source
+        self._text: _Text | None = None
 
     def prepare(self) -> None:
         """Nothing is known before the rows are read."""
@@ -48,8 +49,13 @@ class JsonArray:
     def close(self) -> None:
         self._source.close()
 
+    @property
+    def line(self) -> int | None:
+        """The physical line where the row read last begins."""
+        return None if self._text is None else self._text.place(self._text.begun)[0]
+
     def records(self) -> Iterator[Record | BadRecord]:
-        text = _Text(self._source)
+        text = self._text = _Text(self._source)
         first = text.skip_space()
         if first == "":
             return
@@ -90,7 +96,8 @@ def _record(text: _Text) -> Record | BadRecord:
     except StrictError:
         value, end = text.parse(LENIENT)
         sound = False
-    start, text.position = text.position, end
+    start = text.begun = text.position
+    text.position = end
     if not sound:
         message, offset = explain(text.buffer[start:end])
         return BadRecord(message, *text.place(start + offset))
@@ -104,7 +111,7 @@ class _Text:
 
     def __init__(self, source: ByteSource) -> None:
         self.buffer = ""
-        self.position = 0
+        self.position = self.begun = 0
         self._name = source.name
         self._blocks = blocks(source)
         self._decoder = codecs.getincrementaldecoder("utf-8")()

@@ -27,6 +27,7 @@ class JsonLines:
         self.name = source.name
         self._source = source
         self._help = help
+        self.line = 0
 
     def prepare(self) -> None:
         """Nothing is known before the rows are read."""
@@ -40,6 +41,7 @@ class JsonLines:
     def records(self) -> Iterator[Record | BadRecord]:
         scan = STRICT.scan_once  # type: ignore[attr-defined]
         for number, raw in enumerate(lines(self._source, MAX_RECORD_CHARS), 1):
+            self.line = number
             # The usual line takes the short way; whatever is unusual in any way is read again with care.
             try:
                 text = raw.decode()

@@ -82,7 +82,8 @@ class Reader(Protocol):
     """One table, read from its beginning by every call of `records`.
 
     `name` is what messages call the table. With `cells` the values are the texts of a text format, still to be
-    parsed under the declared types; otherwise they are JSON values or `Unfit`.
+    parsed under the declared types; otherwise they are JSON values or `Unfit`. Readers of text have a `line` besides:
+    the 1-based physical line where the record given last begins.
     """
 
     name: str
@@ -106,13 +107,15 @@ class ScanReport:
     """What a first pass found. `rows` counts all rows, malformed ones too.
 
     `errors` maps each kind of row error to the number of rows that have it as their first error; `first` maps it
-    to the index of the first such row and its error. `absent` names the declared columns that no row has and that
+    to the index of the first such row and its error, `places` to the file and the line of that row where it has lines
+    (`rows.csv:7`). `absent` names the declared columns that no row has and that
     need not be there.
     """
 
     rows: int
     errors: dict[str, int] = field(default_factory=dict)
     first: dict[str, tuple[int, RowError]] = field(default_factory=dict)
+    places: dict[str, str] = field(default_factory=dict)
     absent: tuple[str, ...] = ()
 
     @property

@@ -58,6 +58,7 @@ class RowSource:
         names: dict[str, None] = {}
         failures: dict[str, int] = {}
         first: dict[str, tuple[int, RowError]] = {}
+        places: dict[str, str] = {}
         records = malformed = 0
         for index, record in enumerate(self._records()):
             records += 1
@@ -75,7 +76,10 @@ class RowSource:
                 seen(Row(index, values, error))
             if error is not None:
                 failures[error.kind] = failures.get(error.kind, 0) + 1
-                first.setdefault(error.kind, (index, error))
+                if error.kind not in first:
+                    first[error.kind] = index, error
+                    if line := getattr(self._reader, "line", None):
+                        places[error.kind] = f"{self.name}:{line}"
         self._rows = records
         if records > malformed and any(is_required(column) for column in self.schema if column.name in unseen):
             present = [*names, *(column.name for column in self.schema if column.name not in unseen)]
@@ -85,6 +89,7 @@ class RowSource:
             rows=records,
             errors={kind: failures[kind] for kind in ERROR_KINDS if kind in failures},
             first={kind: first[kind] for kind in ERROR_KINDS if kind in first},
+            places=places,
             absent=tuple(column.name for column in self.schema if column.name in unseen and records > malformed),
         )
 
@@ -223,6 +228,11 @@ class _Late:
 
     def close(self) -> None:
         self._source.close()
+
+    @property
+    def line(self) -> int | None:
+        """The physical line where the row read last begins."""
+        return getattr(self._reader, "line", None)
 
     def records(self) -> Iterator[Record | BadRecord]:
         if self._reader is None:
