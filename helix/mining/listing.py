@@ -8,7 +8,7 @@ from itertools import islice, product
 
 from helix.mining.confidence import wilson
 from helix.mining.functions import Function
-from helix.mining.miner import Miner, in_words, pattern_name
+from helix.mining.miner import ANY, Miner, in_words, pattern_name
 
 # Of each argument the best functions are tried, and so many sets of them in all.
 _MOST_FUNCTIONS = 6
@@ -45,7 +45,7 @@ def known_patterns(miner: Miner, tools: Collection[str]) -> list[KnownPattern]:
     A pattern's name is a hash, so that those that may be are tried; one whose arguments come from rare places is not
     found.
     """
-    events = sorted({context[0] for context in miner.decisions.trie.counts if len(context) == 1})
+    events = [ANY, *sorted({context[0] for context in miner.decisions.trie.counts if len(context) == 1})]
     found: dict[str, KnownPattern] = {}
     for tool in sorted(tools):
         for functions in _filled(miner, tool):

@@ -24,10 +24,13 @@ from helix.traces.events import LlmEvent, Session, ToolEvent
 LEAST_P = 0.02
 # The strength of what is known of all patterns of one probability, in chances of one pattern.
 PRIOR_STRENGTH = 6.0
+# A pattern with fewer chances is judged by the same one after any event, if that has had more.
+ENOUGH = 30.0
+ANY = "*"
 _BINS = 20
 # Arguments of tools that are less likely are not looked for, once there is something.
 _LEAST_TOOL = 0.003
-_BEFORE = {"USER": "a text of the user", "^": "the beginning"}
+_BEFORE = {"USER": "a text of the user", "^": "the beginning", ANY: "any event"}
 _START = {"tool": 1.0, "fit": 1.0, "rest": 1.0}
 
 
@@ -46,6 +49,11 @@ class _Guess:
     def pattern(self) -> str:
         """The name of its pattern."""
         return pattern_name(self.last, self.tool, self.held.functions)
+
+    @property
+    def wider(self) -> str:
+        """The name of the same pattern after any event."""
+        return pattern_name(ANY, self.tool, self.held.functions)
 
 
 @dataclass(slots=True)
@@ -102,7 +110,9 @@ class Miner:
         return chances, hits, wilson(hits, chances)
 
     def _candidate(self, guess: _Guess, history: History) -> Candidate:
-        pattern = guess.pattern
+        last, pattern = guess.last, guess.pattern
+        if self._seen(pattern) < ENOUGH and self._seen(wider := guess.wider) > self._seen(pattern):
+            last, pattern = ANY, wider
         chances, hits, low = self._bound(pattern, guess.p)
         return Candidate(
             tool=guess.tool,
@@ -113,9 +123,12 @@ class Miner:
             chances=chances,
             hits=hits,
             pattern=pattern,
-            text=in_words(history.context(1)[0], guess.tool, guess.held.functions),
+            text=in_words(last, guess.tool, guess.held.functions),
             stale=guess.tool in self.stale,
         )
+
+    def _seen(self, pattern: str) -> float:
+        return self.chances.get(pattern, (0.0, 0.0))[0] / self.unit
 
     def _bound(self, pattern: str, p: float) -> tuple[float, float, float]:
         """Chances, hits, and the lower bound of the probability that they allow."""
@@ -213,8 +226,8 @@ class Miner:
             right = self.unit if guess.key in keys else 0.0
             name = guess.pattern
             self.ways.setdefault(name, (guess.last, guess.tool, guess.held.functions))
-            held = self.chances.setdefault(name, [0.0, 0.0])
-            for tally in (held, self.bins[_bin(guess.p)]):
+            held, wider = (self.chances.setdefault(each, [0.0, 0.0]) for each in (name, guess.wider))
+            for tally in (held, wider, self.bins[_bin(guess.p)]):
                 tally[0] += self.unit
                 tally[1] += right
 

@@ -14,7 +14,8 @@ from helix.errors import OptionError
 from helix.mining import History, Miner, MinerSettings, ToolFacts
 from helix.mining.control import SAY, Trie
 from helix.mining.history import call_key
-from helix.mining.miner import decisions_of
+from helix.mining.listing import known_patterns
+from helix.mining.miner import ENOUGH, decisions_of
 from helix.traces import LlmEvent, Session, ToolEvent
 from helix.traces.canonical import hide_secrets
 
@@ -294,3 +295,18 @@ def test_words_stand_for_values():
         history = History()
         history.user(f"Any flights to {city} today?")
         assert found.predict(history)[0].args == {"to": code}
+
+
+def test_a_pattern_with_few_chances_is_judged_by_the_same_one_after_any_event():
+    few, many = Miner(), Miner()
+    few.mine(shops(20))
+    many.mine(shops(60))
+    judged, alone = few.predict(asked(99, 1))[0], many.predict(asked(99, 1))[0]
+    assert judged.tool == alone.tool == "get_order"
+    assert judged.text.startswith("after any event: ")
+    assert alone.text.startswith("after get_customer: ")
+    own = few.chances_of(alone.pattern)
+    assert own[0] < ENOUGH < judged.chances
+    assert few.chances_of(judged.pattern)[0] == judged.chances
+    assert judged.p_low <= judged.p
+    assert judged.pattern in {each.name for each in known_patterns(few, ["get_order"])}
