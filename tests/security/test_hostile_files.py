@@ -114,6 +114,29 @@ def test_14_a_cell_without_an_end_takes_bounded_memory(ready: Folder) -> None:
     assert kilobytes < 2_000_000
 
 
+@pytest.mark.slow
+def test_14_a_text_that_a_parquet_file_holds_once_is_in_memory_once(folder: Folder) -> None:
+    """Some hundred bytes that stand for 2 GB: each row says the same text of 4 MB."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    column = pa.DictionaryArray.from_arrays(pa.array([0] * 500, pa.int32()), pa.array(["x" * 4_000_000]))
+    pq.write_table(pa.table({"a": column}), folder.path / "rows.parquet", compression="zstd", store_schema=False)
+    assert (folder.path / "rows.parquet").stat().st_size < 1000
+    read = (
+        "import resource\n"
+        "from helix.executor.tables import open_rows\nfrom helix.schema import Column\nfrom helix.types import TEXT\n"
+        "with open_rows('rows.parquet', (Column('a', TEXT),)) as table:\n"
+        "    assert table.scan().rows == 500\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", read], cwd=folder.path, env=environment(None), capture_output=True, text=True,
+        timeout=120, check=True,
+    )  # fmt: skip
+    assert int(done.stdout) < 800_000
+
+
 def test_18_a_pickle_in_the_place_of_the_store_is_refused_and_not_read(ready: Folder, quick: Any) -> None:
     ready.rows({"a": "v"})
     assert quick("-o", "out.jsonl").returncode == 0

@@ -18,6 +18,8 @@ from helix.executor.tables.rows import BadRecord, Record
 from helix.schema import InputSchema
 
 SLICE_ROWS = 2048
+# What the texts of a slice may take, but for one row.
+SLICE_BYTES = 64 * 1024 * 1024
 _FILE_MARK = b"ARROW1"
 _OLD_FEATHER_MARK = b"FEA1"
 
@@ -51,9 +53,10 @@ class ArrowRows:
             names = self._check(schema)
             fields = [schema.field(name) for name in names]
             for batch in batches:
-                for start in range(0, batch.num_rows, SLICE_ROWS):
-                    piece = batch.slice(start, SLICE_ROWS)
-                    columns = [column_values(piece.column(field.name), field) for field in fields]
+                rows = _rows_of(batch)
+                for start in range(0, batch.num_rows, rows):
+                    piece = batch.slice(start, rows)
+                    columns = [_values(piece.column(field.name), field) for field in fields]
                     if not columns:
                         yield from ({} for _ in range(piece.num_rows))
                     for values in zip(*columns, strict=True):
@@ -82,6 +85,11 @@ class ArrowRows:
         return names
 
 
+def _values(column: Any, field: Any) -> list[Any]:
+    """The values of a column; its type may be that of a dictionary of the field's."""
+    return column_values(column, field if column.type == field.type else field.with_type(column.type))
+
+
 def _first_line(error: Exception) -> str:
     return str(error).strip().split("\n")[0] or type(error).__name__
 
@@ -95,7 +103,12 @@ def parquet_rows(source: ByteSource, schema: InputSchema) -> ArrowRows:
 
         with source.open() as stream, pq.ParquetFile(stream, pre_buffer=False) as file:
             found = file.schema_arrow
-            yield found, file.iter_batches(batch_size=SLICE_ROWS, columns=_leaf_paths(file, names))
+            paths = _leaf_paths(file, names)
+        texts = [path for path in paths if path in found.names and _is_text(found.field(path).type)]
+        # A text that a dictionary holds once is not to be in memory for each of its rows.
+        with source.open() as stream, pq.ParquetFile(stream, pre_buffer=False, read_dictionary=texts) as file:
+            size = _rows_at_once(file.metadata)
+            yield found, file.iter_batches(batch_size=size, columns=paths) if file.num_row_groups else iter(())
 
     def count() -> int:
         import pyarrow.parquet as pq
@@ -105,6 +118,31 @@ def parquet_rows(source: ByteSource, schema: InputSchema) -> ArrowRows:
             return rows
 
     return ArrowRows(source.name, schema, open_file, count, source.close)
+
+
+def _is_text(kind: Any) -> bool:
+    import pyarrow.types as is_
+
+    return bool(is_.is_string(kind) or is_.is_large_string(kind))
+
+
+def _rows_at_once(metadata: Any) -> int:
+    """The rows of a slice: few where they are long, as far as the file tells."""
+    groups = [metadata.row_group(place) for place in range(metadata.num_row_groups)]
+    longest = max((group.total_byte_size // max(1, group.num_rows) for group in groups), default=0)
+    return max(1, min(SLICE_ROWS, SLICE_BYTES // max(1, longest)))
+
+
+def _rows_of(batch: Any) -> int:
+    """The rows of a batch that become Python objects at once: few where a text of a dictionary may be long."""
+    import pyarrow.compute as pc
+    import pyarrow.types as is_
+
+    longest = 0
+    for column in batch.columns:
+        if is_.is_dictionary(column.type) and _is_text(column.type.value_type) and len(column.dictionary):
+            longest += pc.max(pc.binary_length(column.dictionary)).as_py() or 0
+    return max(1, min(SLICE_ROWS, SLICE_BYTES // max(1, longest)))
 
 
 def _leaf_paths(file: Any, names: list[str]) -> list[str]:
