@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
@@ -501,41 +500,6 @@ def test_a_reader_that_goes_away(folder: Path) -> None:
         capture_output=True, timeout=60, check=False,
     )  # fmt: skip
     assert b"Traceback" not in done.stderr
-
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome is installed")
-@pytest.mark.parametrize(
-    ("scheme", "back"), [("1", "rgb(255, 255, 255)"), ("0", "rgb(18, 22, 27)")], ids=["light", "dark"]
-)
-def test_a_browser_draws_the_plots(scheme: str, back: str, simulate: Any, folder: Path) -> None:
-    assert CHROMIUM is not None
-    assert simulate("--output", "page.html").returncode == 0
-    browser = [
-        CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder / 'profile'}",
-        f"--blink-settings=preferredColorScheme={scheme}", "--window-size=700,4000",
-    ]  # fmt: skip
-    # A page around it that may use a script looks at what the first one came to.
-    page = (folder / "page.html").read_text(encoding="utf-8").replace("default-src 'none';", "")
-    look = (
-        "<script>const s=[...document.querySelectorAll('svg')];document.title=JSON.stringify({n:s.length,"
-        "wide:Math.max(...s.map(e=>e.getBoundingClientRect().right)),back:getComputedStyle(s[0]).backgroundColor,"
-        "fills:new Set([...document.querySelectorAll('svg .fill, svg .area')].map(e=>getComputedStyle(e).fill)).size,"
-        "over:document.documentElement.scrollWidth})</script></body>"
-    )
-    (folder / "looked.html").write_text(page.replace("</body>", look), encoding="utf-8")
-    dumped = subprocess.run(
-        [*browser, "--dump-dom", (folder / "looked.html").as_uri()], check=True, capture_output=True, timeout=120
-    ).stdout.decode("utf-8")
-    found = json.loads(re.search(r"<title>(\{.*?\})</title>", dumped)[1].replace("&quot;", '"'))  # type: ignore[index]
-    assert found["n"] == 5
-    assert found["back"] == back
-    assert found["fills"] >= 4
-    # Nothing is wider than a small window: plots shrink, or scroll inside.
-    assert found["over"] <= 700
 
 
 TOOLS = """
