@@ -18,6 +18,10 @@ GROWS_IN = 2.0
 # After calls were turned away the pace is this share of what was answered, at least one call in so many seconds.
 LESS = 0.85
 LEAST_EVERY = 1.0
+# A server that asks for no wait may turn calls away for other reasons than their number: at least so many a second.
+LEAST_UNASKED = 4.0
+# What was answered is counted over this time at least, in seconds.
+SHORT = 0.1
 # A pace beyond this, in calls a second, bounds nothing. Timers are late by about so many seconds: that is made up for.
 MOST = 5_000.0
 LATE = 0.01
@@ -35,7 +39,7 @@ class Overload:
         self._threshold = 0.0
         self._rate: float | None = None
         self._slot = 0.0
-        self._cut = float("-inf")
+        self._cut = self._since = float("-inf")
         self._answered = 0
         self._heard = 0.0
         # Since when nobody was let through, and what the engine said last.
@@ -126,10 +130,13 @@ class Overload:
         else:
             if self.in_flight + 1 >= int(self._window):
                 self._threshold = self._window = max(1.0, self._window / 2)
-            pace = self._answered / (now - self._cut)
+            pace = self._answered / max(SHORT, now - self._since)
             if self._answered == 0 and self._rate is not None:
                 pace = self._rate / 2
             if pace:
-                self._rate = max(LESS * pace, 1 / max(LEAST_EVERY, pause))
+                self._rate = max(LESS * pace, 1 / max(LEAST_EVERY, pause) if error.retry_after else LEAST_UNASKED)
                 self._slot = self._until
         self._cut, self._answered, self._heard = now, 0, self._until
+        # A pause that the server asked for is part of its pace; one of our own is not: what fails by chance would make
+        # the pace smaller and smaller.
+        self._since = now if error.retry_after else self._until

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,8 +36,8 @@ class Load:
     gave_up: int = 0
 
 
-async def load(server: Server, calls: int, *, at_once: int = AT_ONCE, **settings: Any) -> Load:
-    """Makes so many calls, as `EngineCaller` does."""
+async def load(server: Server, calls: int, *, at_once: int = AT_ONCE, asked: bool = True, **settings: Any) -> Load:
+    """Makes so many calls, as `EngineCaller` does; the waits are `asked` for by the server, or its own."""
     loop, bounds, overload = asyncio.get_running_loop(), limits(**settings), Overload()
     found = Load()
     waiting = iter(range(calls))
@@ -55,7 +56,7 @@ async def load(server: Server, calls: int, *, at_once: int = AT_ONCE, **settings
                 if wait is None:
                     found.answered.append(loop.time())
                     break
-                overload.met(EngineError("busy", status=429, overloaded=True, retryable=True), began, wait)
+                overload.met(EngineError("busy", status=429, retry_after=wait if asked else None), began, wait)
 
     await asyncio.gather(*(work() for _ in range(at_once)))
     found.seconds = loop.time()
@@ -116,6 +117,20 @@ def test_a_server_that_holds_few_gets_few_in_vain(takes: float, asks: float) -> 
     found = run_virtual(load(holding(6, takes=takes, asks=asks), calls))
     assert len(found.answered) == calls
     assert found.requests < 1.5 * calls
+
+
+@pytest.mark.parametrize("share", [0.02, 0.2])
+def test_calls_that_are_turned_away_by_chance_do_not_bring_the_pace_down_for_good(share: float) -> None:
+    """By a server that could take all, and asks for no wait."""
+    drawn = random.Random(3)
+
+    async def chance(now: float) -> float | None:
+        await asyncio.sleep(0.05)
+        return 0.4 if drawn.random() < share else None
+
+    found = run_virtual(load(chance, 1000, asked=False))
+    # One after another, each of those turned away holds up all for 0.4 s.
+    assert found.seconds < 2 * (1000 * share * 0.4 + 1000 / 15)
 
 
 def test_most_of_what_a_server_bears_is_used() -> None:
