@@ -100,7 +100,8 @@ def test_commands() -> None:
 def test_pages_name_options_that_there_are(page: str) -> None:
     known = {name for parameter in parameters(cli) for name in parameter.opts}
     if page == "docs/reference/benchmarks.md":
-        known |= set(re.findall(r'"(--[a-z-]+)"', (ROOT / "tests/benchmarks/engine_compare.py").read_text("utf-8")))
+        for program in ("engine_compare.py", "policy_tables.py"):
+            known |= set(re.findall(r'"(--[a-z-]+)"', (ROOT / "tests/benchmarks" / program).read_text("utf-8")))
         # Options of SGLang.
         known |= {"--schedule-policy"}
     named = set(re.findall(r"`(?:helix \w+ )?(--[a-z][a-z-]*)", TEXTS[page]))
