@@ -325,6 +325,7 @@ class Arguments:
         """Hears that the tables were changed from outside."""
         self._ranked.clear()
         self._ranked_shared.clear()
+        self.words.forget()
 
     def ranked(
         self, tool: str, name: str, kinds: frozenset[str] | None = None, unit: float = 1.0

@@ -40,6 +40,11 @@ class Words:
         self._lifts.pop(argument, None)
         self._best.pop(argument, None)
 
+    def forget(self) -> None:
+        """Hears that the counts were changed from outside."""
+        self._lifts.clear()
+        self._best.clear()
+
     def lifts(
         self,
         argument: tuple[str, str],
@@ -55,8 +60,7 @@ class Words:
         if not words:
             return {}
         if unit != self._unit:
-            self._lifts.clear()
-            self._best.clear()
+            self.forget()
             self._unit = unit
         before = self._best.get(argument)
         if before is not None and before[0] is phrases:

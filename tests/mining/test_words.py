@@ -46,5 +46,8 @@ def test_a_value_that_was_seen_too_seldom_does_not_count() -> None:
     words = Words()
     counted(words)
     assert words.lifts(SIZE, ("big",), dict, 1.0) == {}
+    words.counts[SIZE]["big"].clear()
+    words.forget()
+    assert words.lifts(SIZE, ("big",), lambda: {'"large"': 0.5}, 1.0) == {}
     words.learn(SIZE, "x" * 80, ("long",) * 4, 1.0)
     assert "long" not in words.counts[SIZE]
