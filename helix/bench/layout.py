@@ -34,7 +34,8 @@ class Block:
         lines = [self.header, ("---", *("---:" for _ in self.header[1:])), *self.rows]
         table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
         notes = "".join(f"\n{note}  " for note in self.notes)
-        return f"**{self.title}**\n\n{table}\n" + (f"{notes.rstrip()}\n" if notes else "")
+        title = f"**{self.title}**\n\n" if self.title else ""
+        return f"{title}{table}\n" + (f"{notes.rstrip()}\n" if notes else "")
 
 
 def figure(value: float | None) -> str:

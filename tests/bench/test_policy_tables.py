@@ -16,7 +16,7 @@ from helix.bench.methods import method_of
 from helix.bench.results import Results
 
 ROOT = Path(__file__).parents[2]
-PROGRAM, PAGE = ROOT / "tests" / "benchmarks" / "policy_tables.py", ROOT / "docs" / "reference" / "benchmarks.md"
+PROGRAM, PAGE = ROOT / "tests" / "benchmarks" / "policy_tables.py", ROOT / "docs" / "reference" / "benchmark-tables.md"
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,7 @@
-"""The tables of `helix bench` in docs/reference/benchmarks.md: makes their runs, and writes them into the page.
+"""The tables of `helix bench` in docs/reference/benchmark-tables.md: makes their runs, and writes them into the page.
 
     python tests/benchmarks/policy_tables.py --runs runs.json --seeds 5
-    python tests/benchmarks/policy_tables.py --runs runs.json --page docs/reference/benchmarks.md
+    python tests/benchmarks/policy_tables.py --runs runs.json --page docs/reference/benchmark-tables.md
 
 The first makes the runs in one process, all of a seed before those of the next one, and keeps each in the file: what is
 there is not made again, so it can be ended at any time. `--parts stand,agents` makes or shows only these, `--list` says
@@ -93,7 +93,9 @@ def blocks(name: str, results: Results, seeds: int) -> list[Block]:
         return []
     if part.table in ("agents", "ranks"):
         return [_short(compare(results, cells), part.table)]
-    return blocks_of(TABLES[part.table], results, cells, part.wish)
+    made = blocks_of(TABLES[part.table], results, cells, part.wish)
+    # The page says once what this table shows.
+    return [replace(block, title="", notes=block.notes[1:]) for block in made] if part.table == "stand" else made
 
 
 def _short(found: Found, table: str) -> Block:
