@@ -89,9 +89,10 @@ def test_ranks_are_seconds_to_the_end_of_the_longest_chain() -> None:
     made = lowered(GOLDEN, questions(20), lengths=LENGTHS)
     rank = {step.step: step.rank_up for step in made.steps}
     private = {step.step: step.private_tokens for step in made.steps}
-    assert rank["op3"] == pytest.approx((private["op3"] + 10 * 5) / 1000)
-    assert rank["op2"] == pytest.approx((private["op2"] + 10 * 5) / 1000)
-    assert rank["op1"] == pytest.approx((private["op1"] + 10 * 30) / 1000 + rank["op3"])
+    # The first token of a reply comes with the prompt's prefill.
+    assert rank["op3"] == pytest.approx((private["op3"] + 10 * 4) / 1000)
+    assert rank["op2"] == pytest.approx((private["op2"] + 10 * 4) / 1000)
+    assert rank["op1"] == pytest.approx((private["op1"] + 10 * 29) / 1000 + rank["op3"])
 
 
 def test_a_branch_that_waits_for_another_is_come_back_to() -> None:
@@ -148,7 +149,7 @@ def test_tools_count_in_the_rest() -> None:
     made = lowered(text, questions(9), lengths={"plain": 900, "asks": 5, "says": 5})
     rank = {step.step: step.rank_up for step in made.steps}
     assert phases(made)[0] == ["asks"]
-    assert rank["asks"] == pytest.approx((made.steps[0].private_tokens + 50) / 1000 + 30 + rank["says"])
+    assert rank["asks"] == pytest.approx((made.steps[0].private_tokens + 40) / 1000 + 30 + rank["says"])
 
 
 def test_branches_and_loops_count_by_what_is_expected() -> None:
@@ -163,10 +164,10 @@ def test_branches_and_loops_count_by_what_is_expected() -> None:
     made = lowered(text, questions(9), lengths={"kind": 4, "reply": 100, "said": 10})
     rank = {step.step: step.rank_up for step in made.steps}
     private = {step.step: step.private_tokens for step in made.steps}
-    assert rank["said"] == pytest.approx(3 * (private["said"] + 100) / 1000)
-    assert rank["reply"] == pytest.approx((private["reply"] + 1000) / 1000 + rank["said"])
+    assert rank["said"] == pytest.approx(3 * (private["said"] + 90) / 1000)
+    assert rank["reply"] == pytest.approx((private["reply"] + 990) / 1000 + rank["said"])
     # One of four labels leads to the reply: a quarter of its rest, or all of what follows without it.
-    alone = (private["kind"] + 40) / 1000
+    alone = (private["kind"] + 30) / 1000
     assert rank["kind"] == pytest.approx(alone + max(rank["reply"] / 4, rank["said"]))
     calls = {step.step: step.calls for step in made.steps}
     assert calls == pytest.approx({"kind": 9, "reply": 9 / 4, "said": 27})

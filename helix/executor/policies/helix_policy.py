@@ -12,8 +12,6 @@ from helix.physical import PhysicalPlan, Planner
 
 # Calls in flight on a rank at most, however many the engine would run.
 MOST_RUNNING = 1024
-# The share of the calls that an engine can run at once which the rows of a block have to reach.
-ENOUGH = 0.5
 # What can be left out, for what it is worth to show.
 PARTS = {
     "warm-ups": "no beginning is computed ahead",
@@ -45,12 +43,7 @@ class Helix(PolicyBase):
         """
         self._outline.read(physical)
         room = physical.kv_tokens
-        if room is None or _wanted(physical, calls) <= USABLE * room:
-            return False
-        made = sum(step.calls for step in physical.steps)
-        own = sum(step.calls * (step.private_tokens + step.output_tokens) for step in physical.steps)
-        busy = min(calls, (USABLE * room - physical.fixed_tokens) * made / own) if own else calls
-        return physical.block >= ENOUGH * busy * physical.ranks
+        return room is not None and physical.fills and _wanted(physical, calls) > USABLE * room
 
     def slots(self, capabilities: Capabilities, usual: int) -> int:
         # As many as run: those that wait in the engine beside them are let in one by one, and take a pass each.

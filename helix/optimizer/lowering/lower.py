@@ -19,7 +19,7 @@ from helix.optimizer.lowering.helium import Worker, helium_phases
 from helix.optimizer.lowering.ops import Op, list_ops, often_by_frame
 from helix.optimizer.lowering.order import Phase, phases_of
 from helix.optimizer.lowering.recurrence import timeline
-from helix.optimizer.lowering.room import MOST_ROWS, Room, block_of, room_of
+from helix.optimizer.lowering.room import ENOUGH, MOST_ROWS, Room, block_of, busy_of, room_of
 from helix.optimizer.lowering.search import PRICE, OrderSearch
 from helix.optimizer.lowering.table import Decoding, Group, Look, look_at
 from helix.optimizer.lowering.warm import warm_prefixes
@@ -56,8 +56,8 @@ def lower(plan: LogicalPlan, context: LowerContext | None = None) -> PhysicalPla
         calls=look.calls, prompts=look.prompts, made_by_place=look.made_by_place, often=often,
     )  # fmt: skip
     helium = context.planner.startswith("helium")
+    worker = Worker(rows=max(1.0, look.rows / context.ranks), capacity=context.capacity, running=context.running)
     if helium:
-        worker = Worker(rows=max(1.0, look.rows / context.ranks), capacity=context.capacity, running=context.running)
         paper = context.planner == "helium-paper"
         phases = helium_phases(tree, paths, fixity, sizes, ops, worker, paper=paper)
     else:
@@ -80,6 +80,12 @@ def lower(plan: LogicalPlan, context: LowerContext | None = None) -> PhysicalPla
     calls: tuple[tuple[int, str], ...] = ()
     if look.few is not None and look.few.calls and context.ranks == 1 and budget > 0:
         calls, order = _call_by_call(look.few, ops, phases, block, context, max(budget, LEAST_BUDGET))
+    enough = ENOUGH * context.ranks * busy_of(room, ops, capacity=context.capacity, running=context.running)
+    if context.planner == "helix" and context.kv_tokens is not None and block < enough <= look.rows:
+        # A block that the caches hold leaves them half empty: computing some beginnings again costs less than that.
+        phases = helium_phases(tree, paths, fixity, sizes, ops, worker, paper=True)
+        room = room_of(found, tree, paths, fixity, sizes, ops, phases, often)
+        helium, order = True, None
     if helium:
         # All rows go through one phase before any goes through the next.
         block = max(1, min(MOST_ROWS * context.ranks, round(look.rows)))
@@ -91,6 +97,7 @@ def lower(plan: LogicalPlan, context: LowerContext | None = None) -> PhysicalPla
         ranks=context.ranks,
         group_by=group_by,
         block=block,
+        fills=block >= enough,
         steps=_steps(ops, phases),
         warm=warm,
         groups=groups,

@@ -20,6 +20,8 @@ from helix.optimizer.turns import growth
 FULL = 0.95
 # Rows of a block, where nothing has to be kept between its phases: enough for any batch, few enough to hold.
 MOST_ROWS = 4096
+# The share of the calls that a rank can run at once which the rows of a block have to reach.
+ENOUGH = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,3 +149,10 @@ def block_of(room: Room, *, capacity: int, running: int, ranks: int, rows: float
     free = FULL * capacity - room.fixed
     free -= min(free / 2, running * room.call)
     return max(1, min(most, int(free / held) * ranks))
+
+
+def busy_of(room: Room, ops: Sequence[Op], *, capacity: int, running: int) -> float:
+    """The calls that a rank runs at once: as many as it has seats for, or room beside what all rows share."""
+    made = sum(op.calls for op in ops)
+    own = sum(op.calls * (op.private + op.length.mean) for op in ops)
+    return min(float(running), max(0.0, FULL * capacity - room.fixed) * made / own) if own else float(running)
