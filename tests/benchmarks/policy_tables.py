@@ -6,7 +6,7 @@
 The first makes the runs in one process, all of a seed before those of the next one, and keeps each in the file: what is
 there is not made again, so it can be ended at any time. `--parts stand,agents` makes or shows only these, `--list` says
 which there are and how many runs each takes. The second writes what the file has into the page, in between the lines
-`<!-- PART -->` and `<!-- end -->`. Each run is simulated, on one core: about 7 minutes a seed.
+`<!-- PART -->` and `<!-- end -->`. Each run is simulated, on one core: about 9 minutes a seed.
 """
 
 from __future__ import annotations
