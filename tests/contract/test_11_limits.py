@@ -71,7 +71,7 @@ def test_11_times_of_a_call_and_of_the_run(ready: Folder) -> None:
     assert "row 7, step x: timeout: no reply within 0.1 s" in done.stderr
     began = time.monotonic()
     done = ready.run("-o", "out.jsonl", "--run-timeout", "0.5", "-c", "1", "--fresh")
-    assert time.monotonic() - began < 8
+    assert time.monotonic() - began < 60
     assert done.returncode == 3
     assert kinds(ready) == [None] * 7 + ["timeout"] + ["not_started"] * 12
     assert "stopped early: the run's time limit of 0.5 s was reached" in done.stderr

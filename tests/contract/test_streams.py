@@ -55,13 +55,13 @@ def test_nothing_on_standard_input_gives_nothing(ready: Folder) -> None:
 
 
 def test_rows_are_shown_as_they_are_done(ready: Folder) -> None:
-    ready.rules({"contains": "row 5", "delay": 3.0}, {"reply": "r"})
+    ready.rules({"contains": "row 5", "delay": 60.0}, {"reply": "r"})
     process = ready.start("-c", "4")
     try:
         assert process.stdout is not None
         began = time.monotonic()
         first = [process.stdout.readline() for _ in range(5)]
-        assert time.monotonic() - began < 2.9
+        assert time.monotonic() - began < 50
         assert [row["a"] for row in lines(b"".join(first).decode())] == [f"row {number}" for number in range(5)]
     finally:
         process.kill()
