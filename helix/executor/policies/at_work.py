@@ -14,7 +14,7 @@ class AtWork:
     it, and the prompt that was last. `begun` says that its first call has been let go.
     """
 
-    __slots__ = ("begun", "calls", "free", "held", "last", "left", "rank", "running")
+    __slots__ = ("_step", "_turns", "begun", "calls", "free", "held", "last", "left", "rank", "running")
 
     def __init__(self, rank: Rank) -> None:
         self.rank = rank
@@ -23,8 +23,17 @@ class AtWork:
         # How many calls follow one another yet, and since when it has none.
         self.left = 1
         self.free: float | None = None
+        # The step of its last call, and how many calls that step had made before.
+        self._step = ""
+        self._turns = 0
         self.held: Node | None = None
         self.last: Node | None = None
+
+    def turns_left(self, step: str, most: int) -> int:
+        """A call of a step comes that makes so many at most, one after the other: how many are left with this one."""
+        self._turns = self._turns + 1 if step == self._step else 0
+        self._step = step
+        return max(1, most - self._turns)
 
 
 class Warming:

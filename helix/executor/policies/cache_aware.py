@@ -118,7 +118,10 @@ class CacheAwareQueue:
         if row.begun and not row.calls:
             row.rank.idle -= 1
         row.calls += 1
-        row.left = self._outline.hops(call.node)
+        turns = row.turns_left(call.node, self._outline.turns(call.node))
+        # Turns of an agent that may follow yet stand for as many steps.
+        row.left = self._outline.hops(call.node) - 1 + turns
+        ticket.level *= turns
         if row.free is not None:
             rank.chains.gap(self._now() - row.free)
             row.free = None

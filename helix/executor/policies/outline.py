@@ -12,12 +12,15 @@ class Outline:
     def __init__(self) -> None:
         self._levels: dict[str, float] = {}
         self._hops: dict[str, int] = {}
+        self._turns: dict[str, int] = {}
         self._continued: frozenset[str] = frozenset()
 
     def read(self, physical: PhysicalPlan) -> None:
         """Takes a plan."""
         self._levels = {step.node: round(step.rank_up, 6) for step in physical.steps}
         self._hops = _hops(physical)
+        agents = (node for node in every_node(physical.plan.sink) if isinstance(node, Agent))
+        self._turns = {node.id: node.max_turns for node in agents}
         self._continued = _continued(physical)
 
     def level(self, node: str) -> float:
@@ -27,6 +30,10 @@ class Outline:
     def hops(self, node: str) -> int:
         """The most steps that follow one another from a step on, itself included."""
         return self._hops.get(node, 1)
+
+    def turns(self, node: str) -> int:
+        """The most calls that a step makes for a row, one after the other: of an agent its turns."""
+        return self._turns.get(node, 1)
 
     def continues(self, node: str) -> bool:
         """Whether a dialogue goes on from the reply of a step."""
