@@ -118,7 +118,7 @@ class PhysicalPlan:
     small table in their order, each by its row and node, where that is better than the order of the steps. `row_tokens`
     is the room in tokens that a row takes in a KV cache while it is worked on, its replies included, and `held_tokens`
     the part of it that has to stay from one phase to a later one; `fixed_tokens` are what all rows share, `call_tokens`
-    the most that one call takes below that. `fills` says that a block has rows enough to keep a rank busy in each phase.
+    the most that one call takes below that. `fills`: a block has rows enough to keep a rank busy in each phase.
 
     `kv_tokens` and `max_running` are those of one rank, as they were given; `kv_wanted` are the tokens that the cache
     of a rank should hold. `rows` are those of the table, `loads` the seconds of engine time of each rank, where groups

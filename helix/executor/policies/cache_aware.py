@@ -118,10 +118,9 @@ class CacheAwareQueue:
         if row.begun and not row.calls:
             row.rank.idle -= 1
         row.calls += 1
-        turns = row.turns_left(call.node, self._outline.turns(call.node))
         # Turns of an agent that may follow yet stand for as many steps.
+        ticket.level *= (turns := row.turns_left(call.node, self._outline.turns(call.node)))
         row.left = self._outline.hops(call.node) - 1 + turns
-        ticket.level *= turns
         if row.free is not None:
             rank.chains.gap(self._now() - row.free)
             row.free = None
@@ -358,7 +357,7 @@ class CacheAwareQueue:
         return True
 
     def _leave(self, ticket: Ticket, rank: Rank) -> None:
-        """A call leaves a rank's tree and load."""
+        """A call leaves a rank's tree."""
         rank.load -= ticket.load
         if ticket.node is not None:
             rank.cache.drop(ticket.node)
