@@ -25,16 +25,18 @@ answer = agent(temperature: 0, max_tokens: 32) {
 }
 output answer
 """
-# Where `wait` names a file, a call takes until it holds a line for each call so far: a warm-up has ended.
+# Where `wait` names a file, a call takes until it holds a line for each call so far: a warm-up has ended. Where none
+# comes it gives up, and the test fails.
 SHOP = """
-import asyncio, pathlib
+import asyncio, pathlib, time
 
 wait, made = WAIT, 0
 
 async def look(key):
     global made
     made += 1
-    while wait and len(pathlib.Path(wait).read_text().splitlines()) < made:
+    ends = time.monotonic() + 60
+    while wait and len(pathlib.Path(wait).read_text().splitlines()) < made and time.monotonic() < ends:
         await asyncio.sleep(0.01)
     return f"The {key} holds " + "boxes and " * 20
 """

@@ -16,6 +16,9 @@ from helix.executor.engines.base import Capabilities, Engine, Request, WarmingEn
 from helix.executor.limits import Limits
 from helix.executor.speculation.figures import Figures
 
+# So often an engine is asked whether it has nothing to do, and so many seconds go by between.
+LOOKS, LOOK = 10, 0.05
+
 
 class PrefixWarmer:
     """Computes beginnings on idle engines, one at a time on each, within the time of a call. `engines` are those of the
@@ -43,15 +46,23 @@ class PrefixWarmer:
     async def _work(self, engine: WarmingEngine, request: Request) -> None:
         settings = self._limits.settings
         try:
-            loads = await engine.load()
-            ranks = [load for load in loads if request.rank is None or load.rank == request.rank]
-            if not ranks or any(load.running or load.waiting for load in ranks):
+            if not await self._idle(engine, request.rank):
                 return
             await self._limits.timed(engine.warm(request), settings.call_timeout)
         except ExecutionError:
             # The call that follows computes what is missing.
             return
         self._figures.warmups += 1
+
+    @staticmethod
+    async def _idle(engine: WarmingEngine, rank: int | None) -> bool:
+        """Whether an engine has nothing to do. Some still count the call that has just ended: so ask again."""
+        for _ in range(LOOKS):
+            ranks = [load for load in await engine.load() if rank is None or load.rank == rank]
+            if ranks and not any(load.running or load.waiting for load in ranks):
+                return True
+            await asyncio.sleep(LOOK)
+        return False
 
     async def close(self) -> None:
         """Gives up what is going on."""
