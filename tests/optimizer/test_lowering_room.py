@@ -44,7 +44,7 @@ def test_what_a_later_phase_continues_is_held() -> None:
     assert made.call_tokens == 26 + 30 + 7 + 40
 
 
-@pytest.mark.parametrize(("kv_tokens", "block"), [(10_000, 20), (2000, 18), (1000, 8), (20, 1)])
+@pytest.mark.parametrize(("kv_tokens", "block"), [(10_000, 20), (2000, 18), (1000, 8), (200, 1), (20, 1)])
 def test_a_block_holds_what_has_to_stay(kv_tokens: int, block: int) -> None:
     made = lowered(
         REVISED, questions(20), lengths={"draft": 30, "critic": 7, "final": 40}, kv_tokens=kv_tokens, max_running=8
@@ -55,13 +55,13 @@ def test_a_block_holds_what_has_to_stay(kv_tokens: int, block: int) -> None:
     assert made.block == max(1, min(20, int(free / 56))) == block
 
 
-def test_a_block_that_leaves_the_cache_half_empty_is_the_table() -> None:
+def test_a_block_of_few_rows_leaves_the_cache_half_empty() -> None:
     lengths = {"draft": 30, "critic": 7, "final": 40}
-    made = lowered(REVISED, questions(20), lengths=lengths, kv_tokens=200, max_running=8)
     # One row holds 56 of the 88 tokens beside the calls that run, and two calls and a half find room.
+    made = lowered(REVISED, questions(20), lengths=lengths, kv_tokens=200, max_running=8)
+    assert (made.block, made.fills) == (1, False)
+    made = lowered(REVISED, questions(20), lengths=lengths, kv_tokens=10_000, max_running=8)
     assert (made.block, made.fills) == (20, True)
-    few = lowered(REVISED, questions(1), lengths=lengths, kv_tokens=200, max_running=8)
-    assert (few.block, few.fills) == (1, False)
 
 
 def test_blocks_grow_with_the_ranks() -> None:

@@ -56,8 +56,8 @@ def lower(plan: LogicalPlan, context: LowerContext | None = None) -> PhysicalPla
         calls=look.calls, prompts=look.prompts, made_by_place=look.made_by_place, often=often,
     )  # fmt: skip
     helium = context.planner.startswith("helium")
-    worker = Worker(rows=max(1.0, look.rows / context.ranks), capacity=context.capacity, running=context.running)
     if helium:
+        worker = Worker(rows=max(1.0, look.rows / context.ranks), capacity=context.capacity, running=context.running)
         paper = context.planner == "helium-paper"
         phases = helium_phases(tree, paths, fixity, sizes, ops, worker, paper=paper)
     else:
@@ -81,11 +81,6 @@ def lower(plan: LogicalPlan, context: LowerContext | None = None) -> PhysicalPla
     if look.few is not None and look.few.calls and context.ranks == 1 and budget > 0:
         calls, order = _call_by_call(look.few, ops, phases, block, context, max(budget, LEAST_BUDGET))
     enough = ENOUGH * context.ranks * busy_of(room, ops, capacity=context.capacity, running=context.running)
-    if context.planner == "helix" and context.kv_tokens is not None and block < enough <= look.rows:
-        # A block that the caches hold leaves them half empty: computing some beginnings again costs less than that.
-        phases = helium_phases(tree, paths, fixity, sizes, ops, worker, paper=True)
-        room = room_of(found, tree, paths, fixity, sizes, ops, phases, often)
-        helium, order = True, None
     if helium:
         # All rows go through one phase before any goes through the next.
         block = max(1, min(MOST_ROWS * context.ranks, round(look.rows)))
