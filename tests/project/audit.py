@@ -18,6 +18,8 @@ from packaging.utils import canonicalize_name
 
 COMMAND = (sys.executable, "-m", "pip_audit", "--format", "json", "--progress-spinner", "off", "--skip-editable")
 OURS = "helix-workflows"
+# They come with the virtual environment of whoever installs, and Helix stands on none of them.
+INSTALLERS = ("pip", "setuptools", "wheel")
 # What each package installed wants of others: its name and a requirement.
 Wanted = Iterable[tuple[str, Requirement]]
 
@@ -71,6 +73,8 @@ def audit(found: Mapping[str, Any] | None, said: str, wants: Wanted, tell: Calla
             what = f"{name} {version}: {weakness['id']}"
             if not mended:
                 tell(f"{what}: no version mends it yet")
+            elif name in INSTALLERS:
+                tell(f"{what}: an installer's, mended in {', '.join(mended)}")
             elif held:
                 tell(f"{what}: mended in {', '.join(mended)}, but {'; '.join(held)}")
             else:

@@ -40,6 +40,13 @@ def test_one_that_cannot_is_said_with_the_reason() -> None:
     assert audited(packages())[0] == 0
 
 
+def test_an_installer_of_the_environment_is_said_and_does_not_fail() -> None:
+    found = {"dependencies": [{"name": "pip", "version": "23.2", "vulns": [{"id": "CVE-0", "fix_versions": ["23.3"]}]}]}
+    code, told = audited(found)
+    assert code == 0
+    assert "pip 23.2: CVE-0: an installer's, mended in 23.3" in told
+
+
 def test_a_service_that_cannot_be_asked_is_said_aloud() -> None:
     assert audited(None, "no route") == (
         0,
