@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from helix import __version__
-from helix.errors import HelixError, InputError, OptionError
+from helix.errors import HelixError, OptionError
 from helix.options.bench import bench
 from helix.options.complete import complete_values
 from helix.options.completion import completion
@@ -145,6 +145,7 @@ def fmt(files: tuple[str, ...], only_check: bool, to_stdout: bool) -> int:
     helix fmt support.py --stdout
     """
     from helix import api
+    from helix.commands.files import write_whole
 
     changed = 0
     for file in files:
@@ -161,7 +162,7 @@ def fmt(files: tuple[str, ...], only_check: bool, to_stdout: bool) -> int:
         if only_check:
             click.echo(f"{file}: would change", err=True)
         else:
-            _replace(path, text)
+            write_whole(str(path), text)
             click.echo(f"{file}: changed", err=True)
     return FAILED if only_check and changed else 0
 
@@ -462,13 +463,3 @@ def cache_clear(store: Path | None, older_than: str | None, keep_runs: bool, sur
 
 
 complete_values(cli)
-
-
-def _replace(path: Path, text: str) -> None:
-    """Writes a file whole: beside it first, then in its place."""
-    beside = path.with_name(f".{path.name}.tmp")
-    try:
-        beside.write_text(text, encoding="utf-8", newline="")
-        beside.replace(path)
-    except OSError as error:
-        raise InputError(f"{path} cannot be written: {error.strerror}") from None

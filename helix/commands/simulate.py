@@ -17,7 +17,7 @@ import click
 from helix.commands.files import check_target, form_of, write_whole
 from helix.errors import OptionError
 from helix.forecast.measures import Forecast
-from helix.options.files import constants_of, load_workflow
+from helix.options.files import constants_of, load_workflow, pairs_of
 from helix.progress import say
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def _forecast(
     from helix import api
     from helix.executor.store.settings import FOLDER
 
-    settings: dict[str, Any] = _pairs("--server", server)
+    settings: dict[str, Any] = pairs_of("--server", server)
     if kv_tokens is not None:
         settings["kv_tokens"] = kv_tokens
     # The folder that runs keep their results in by default is looked into if it is there.
@@ -168,16 +168,6 @@ def _asked(options: Mapping[str, Any], tell: Callable[[str], None]) -> Sweep:
 # --- options ------------------------------------------------------------------------------------------------------
 
 
-def _pairs(option: str, given: tuple[str, ...]) -> dict[str, str]:
-    made: dict[str, str] = {}
-    for each in given:
-        name, equals, value = each.partition("=")
-        if not equals or not name.strip():
-            raise OptionError(f"{option} takes name=value, found `{each}`")
-        made[name.strip()] = value
-    return made
-
-
 def _lengths(given: tuple[str, ...]) -> int | dict[str, int] | None:
     """Lengths of replies: one for all steps, or for steps by name."""
     if not given:
@@ -189,7 +179,7 @@ def _lengths(given: tuple[str, ...]) -> int | dict[str, int] | None:
         )
     if plain:
         return _number("--output-tokens", plain[0], int)
-    return {name: _number("--output-tokens", text, int) for name, text in _pairs("--output-tokens", given).items()}
+    return {name: _number("--output-tokens", text, int) for name, text in pairs_of("--output-tokens", given).items()}
 
 
 def _price(given: str | None) -> float | dict[str, float] | None:
@@ -197,7 +187,7 @@ def _price(given: str | None) -> float | dict[str, float] | None:
         return None
     if "=" not in given:
         return _number("--price", given, float)
-    pairs = _pairs("--price", tuple(_names(given)))
+    pairs = pairs_of("--price", tuple(_names(given)))
     return {name: _number("--price", text, float) for name, text in pairs.items()}
 
 

@@ -31,10 +31,15 @@ def _is_table(path: str) -> bool:
 
 def constants_of(given: tuple[str, ...]) -> dict[str, str]:
     """The constants of `--set NAME=VALUE`."""
-    constants: dict[str, str] = {}
+    return pairs_of("--set", given)
+
+
+def pairs_of(option: str, given: tuple[str, ...]) -> dict[str, str]:
+    """The values by name of an option that takes NAME=VALUE. Raises OptionError."""
+    made: dict[str, str] = {}
     for each in given:
         name, equals, value = each.partition("=")
         if not equals or not name.strip():
-            raise OptionError(f"--set takes name=value, found `{each}`")
-        constants[name.strip()] = value
-    return constants
+            raise OptionError(f"{option} takes name=value, found `{each}`")
+        made[name.strip()] = value
+    return made

@@ -357,7 +357,7 @@ class CacheAwareQueue:
         return True
 
     def _leave(self, ticket: Ticket, rank: Rank) -> None:
-        """A call leaves a rank's tree."""
+        """A call leaves a rank's tree and load."""
         rank.load -= ticket.load
         if ticket.node is not None:
             rank.cache.drop(ticket.node)
