@@ -1,7 +1,9 @@
 """What decides a value: which columns of the input, so that rows that agree in them agree in the value.
 
 Rules that lay prompts out and that group rows ask how often a piece of a prompt changes from row to row. What changes
-with chance, with the items of a list or with the rounds of a loop changes with each call: nothing decides it.
+with chance or with the rounds of a loop changes with each call: nothing decides it. Nor does anything decide the item
+of a list, for a rule that asks for a row's calls one by one; where rows are asked for, those that agree in the list
+agree in all of its items.
 """
 
 from __future__ import annotations
@@ -54,9 +56,15 @@ class Piece:
 
 @dataclass(slots=True, eq=False)
 class Scope:
-    """The deciders of the values of one scope: a plan's own, or a sub-plan's, whose parameters are `given`."""
+    """The deciders of the values of one scope: a plan's own, or a sub-plan's, whose parameters are `given`.
+
+    `items`: what decides a list decides its items too. `columns` are the parameters that are a column, or an item of
+    one, by name.
+    """
 
     given: Mapping[str, Deciders] = field(default_factory=dict)
+    items: bool = False
+    columns: Mapping[str, str] = field(default_factory=dict)
     known: dict[str, Deciders] = field(default_factory=dict)
 
     def add(self, nodes: Iterable[Node]) -> Scope:
@@ -68,7 +76,23 @@ class Scope:
 
     def inside(self, holder: Node, body: Body) -> Scope:
         """The scope of a sub-plan that an operator of this one holds."""
-        return Scope(self._given(holder, body)).add(body_nodes(body))
+        names = [name for name, _ in body.parameters.columns]
+        captures: tuple[Value, ...] = holder.captures  # type: ignore[attr-defined]
+        first = len(names) - len(captures)
+        passed = list(zip(names[first:], captures, strict=True))
+        # An item, or what a loop carries round, is another each time.
+        given = dict.fromkeys(names[:first]) | {name: self.known[value.id] for name, value in passed}
+        if isinstance(holder, Map) and self.items:
+            given[names[0]] = self.known[holder.over.id]
+            passed.append((names[0], holder.over))
+        columns = {name: column for name, value in passed if (column := self.column(value)) is not None}
+        return Scope(given, self.items, columns).add(body_nodes(body))
+
+    def column(self, value: Value) -> str | None:
+        """The column that a value is, or is an item of."""
+        if not isinstance(value, Project):
+            return None
+        return value.field if isinstance(value.source, Scan) else self.columns.get(value.field)
 
     def _of(self, node: Node) -> Deciders:
         match node:
@@ -104,17 +128,10 @@ class Scope:
             return None
         return self.of_all(each for each in source.inputs if isinstance(each, Value))
 
-    def _given(self, holder: Node, body: Body) -> dict[str, Deciders]:
-        names = [name for name, _ in body.parameters.columns]
-        captures = [self.known[value.id] for value in holder.captures]  # type: ignore[attr-defined]
-        first = len(names) - len(captures)
-        # An item, or what a loop carries round, is another each time.
-        return dict.fromkeys(names[:first]) | dict(zip(names[first:], captures, strict=True))
-
 
 def llm_steps(root: Node) -> Iterator[tuple[Scope, Generate]]:
-    """All llm steps below a node, each with the scope that it stands in; those of sub-plans too."""
-    yield from _steps(Scope().add(topological(root)), topological(root))
+    """All llm steps below a node, each with the scope that it stands in; those of sub-plans too, for all items."""
+    yield from _steps(Scope(items=True).add(topological(root)), topological(root))
 
 
 def _steps(scope: Scope, nodes: Iterable[Node]) -> Iterator[tuple[Scope, Generate]]:
@@ -150,15 +167,16 @@ def text_pieces(scope: Scope, content: Value, stats: TableStats | None) -> Itera
             if not isinstance(segment, Block) and isinstance(segment.value, Arg) and isinstance(args[0], Render):
                 yield from text_pieces(scope, args[0], stats)
             else:
-                yield Piece(scope.of_all(args), sum(value_tokens(arg, stats) for arg in args))
+                yield Piece(scope.of_all(args), sum(value_tokens(scope, arg, stats) for arg in args))
     else:
-        yield Piece(scope.known[content.id], value_tokens(content, stats))
+        yield Piece(scope.known[content.id], value_tokens(scope, content, stats))
 
 
-def value_tokens(value: Value, stats: TableStats | None) -> float:
-    """About how many tokens a value takes."""
-    if isinstance(value, Project) and isinstance(value.source, Scan) and stats is not None:
-        column = stats.columns.get(value.field)
+def value_tokens(scope: Scope, value: Value, stats: TableStats | None) -> float:
+    """About how many tokens a value takes; the item of a list in a column as many as all of them together."""
+    name = scope.column(value)
+    if name is not None and stats is not None:
+        column = stats.columns.get(name)
         return UNKNOWN_TOKENS if column is None else column.tokens
     return estimated_tokens(value.json) if isinstance(value, Const) else UNKNOWN_TOKENS
 

@@ -73,6 +73,28 @@ def test_groups_are_counted() -> None:
     assert made.loads == pytest.approx([sum(group.work for group in made.groups)])
 
 
+def test_rows_with_the_same_list_share_its_items() -> None:
+    rows = [
+        {"chunks": [name * 80, (name * 120).upper()], "q": f"{name}{number}".ljust(30, "?")}
+        for number in range(4)
+        for name in ("a", "b", "c")
+    ]
+    text = """
+        workflow w(chunks: list[text], q: text)
+        notes = for chunk in chunks {
+          note = llm(max_tokens: 20) { user "{{ chunk }}{{ q }}" }
+          yield note
+        }
+        output notes
+    """
+    made = lowered(text, rows, rules=True)
+    assert made.group_by == ("chunks",)
+    assert [(group.rows, group.first) for group in made.groups] == [(4, 0), (4, 4), (4, 8)]
+    # The items of each list come to 200 tokens, by an estimate; a row adds its question behind each of them.
+    assert [group.shared_tokens for group in made.groups] == pytest.approx([200] * 3, rel=0.03)
+    assert [group.row_tokens for group in made.groups] == pytest.approx([60] * 3)
+
+
 def test_groups_go_to_the_rank_with_the_least_work_the_longest_first() -> None:
     made = lowered(BY_POLICY, table({"a": 40, "b": 30, "c": 20, "d": 30}), rules=True, ranks=2)
     groups = by_key(made)

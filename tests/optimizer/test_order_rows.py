@@ -100,6 +100,45 @@ output views
     assert ordered(inside, seen(1000, a=(5, 90), c=(1000, 9), names=(1000, 9))) == ("a",)
 
 
+CHUNKS = """
+workflow w(chunks: list[text], q: text)
+notes = for chunk in chunks {{
+  note = llm {{ user "{prompt}" }}
+  yield note
+}}
+output notes
+"""
+
+
+@pytest.mark.parametrize(
+    ("prompt", "context", "order"),
+    [
+        # Rows with the same list have the same items.
+        ("{{ chunk }} {{ q }}", seen(1000, chunks=(20, 900), q=(1000, 9)), ("chunks",)),
+        ("{{ q }} {{ chunk }}", seen(1000, chunks=(20, 900), q=(1000, 9)), ()),
+        ("{{ chunk }} {{ q }}", seen(1000, chunks=(1000, 900), q=(1000, 9)), ()),
+        # The items take as many tokens as the column, what is passed into the loop its own.
+        ("{{ chunk }} {{ q }}", seen(1000, chunks=(20, 4), q=(1000, 900)), ()),
+    ],
+)
+def test_the_items_of_a_list_come_with_it(prompt: str, context: RuleContext, order: tuple[str, ...]) -> None:
+    assert ordered(CHUNKS.format(prompt=prompt), context) == order
+
+
+def test_items_of_what_changes_with_chance_are_decided_by_nothing() -> None:
+    text = """
+workflow w(a: text, q: text)
+parts = llm(temperature: 1) -> list[text] { user "{{ a }}" }
+notes = for part in parts {
+  note = llm { user "{{ part }} {{ q }}" }
+  yield note
+}
+output notes
+"""
+    assert ordered(text, seen(1000, a=(5, 1), q=(1000, 9))) == ()
+    assert ordered(text.replace("(temperature: 1)", ""), seen(1000, a=(5, 1), q=(1000, 9))) == ("a",)
+
+
 # --- where it must not fire ---------------------------------------------------------------------------------------
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from helix.optimizer.rule import TableStats
-from helix.optimizer.tree.refs import HoleSource, Resolution
+from helix.optimizer.tree.refs import Resolution
 from helix.optimizer.tree.shape import Hole, Tree, bits
 from helix.optimizer.tree.trie import Paths
 from helix.optimizer.variation import closure
@@ -27,7 +27,10 @@ class Fixity:
         # Of a single row every column has one value; that says nothing of others.
         alike = closure((), facts) if facts.rows > 1 else frozenset()
         covered = [closure(group_by[:count], facts) if count else alike for count in range(len(group_by) + 1)]
-        self.holes = {key: _of_hole(found, source, covered) for key, source in found.holes.items()}
+        self.holes = {
+            key: _of_roots(found, source.roots, covered) if source.hole.scope.level else 0
+            for key, source in found.holes.items()
+        }
         keys = list(paths.keys)
         self.places = [0] * len(paths.holes)
         for path in paths.paths:
@@ -46,13 +49,24 @@ class Fixity:
             self.nodes[node] = reached
 
 
-def _of_hole(found: Resolution, source: HoleSource, covered: Sequence[frozenset[str]]) -> int:
-    if not source.hole.scope.level:
-        return 0
+def _of_roots(found: Resolution, roots: int, covered: Sequence[frozenset[str]]) -> int:
+    """How far what these values decide is fixed."""
     columns: set[str] = set()
-    for root in bits(source.roots):
+    for root in _without_items(found, roots):
         ref = found.refs[root]
         if ref.kind != "column" or ref.random or found.places[ref.frame].kind not in ("rows", "filter"):
             return ROW
         columns.add(ref.field)
     return next((count for count, known in enumerate(covered) if columns <= known), ROW)
+
+
+def _without_items(found: Resolution, roots: int) -> Iterator[int]:
+    """The same with what decides its list for each item of a `for`: rows that have the list have all its items."""
+    stack = list(bits(roots))
+    while stack:
+        root = stack.pop()
+        place = found.places[found.refs[root].frame]
+        if root == place.item and place.kind == "items" and place.value is not None:
+            stack.extend(bits(found.refs[place.value].roots))
+        else:
+            yield root

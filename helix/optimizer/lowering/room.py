@@ -44,11 +44,11 @@ def room_of(
 ) -> Room:  # fmt: skip
     """The room that a row takes, phase by phase."""
     size = _place_sizes(paths, sizes)
-    many = _copies(found, tree, paths, sizes)
+    many = copies_of(found, paths, sizes)
     replies = {op.reply: op.index for op in tree.ops if op.reply}
     keys = list(paths.keys)
     own = [[place for place in path if fixity.places[place] == ROW] for path in paths.paths]
-    fixed = sum(size[place] for place, depth in enumerate(fixity.places) if not depth)
+    fixed = sum(size[place] * many[place] for place, depth in enumerate(fixity.places) if not depth)
     last: dict[int, int] = {}
     grouped: dict[int, set[int]] = {}
     for number, phase in enumerate(phases):
@@ -106,7 +106,7 @@ def _place_sizes(paths: Paths, sizes: Sizes) -> list[float]:
     ]
 
 
-def _copies(found: Resolution, tree: Tree, paths: Paths, sizes: Sizes) -> list[float]:
+def copies_of(found: Resolution, paths: Paths, sizes: Sizes) -> list[float]:
     """How many copies of a place one row has at once: one for each item of the lists that it depends on.
 
     The rounds of a loop come one after the other and take their place.

@@ -14,6 +14,7 @@ from helix.optimizer.lengths import Length
 from helix.optimizer.lowering.context import LowerContext, Row
 from helix.optimizer.lowering.few import FewCalls
 from helix.optimizer.lowering.fixity import ROW, Fixity
+from helix.optimizer.lowering.room import copies_of
 from helix.optimizer.sizes import Sizes
 from helix.optimizer.tally import same_calls, tally_stats
 from helix.optimizer.tree.bind import Binder, Instance
@@ -109,6 +110,8 @@ class _Looker:
         depths = len(self._columns)
         self._common = [place for place, depth in enumerate(fixity.places) if depth < ROW]
         self._levels = [[place for place, depth in enumerate(fixity.places) if depth == n + 1] for n in range(depths)]
+        self._copies = copies_of(found, paths, sizes)
+        self._means = [sizes.mean(key) for key in paths.keys]
         count = len(tree.ops)
         self._calls, self._prompts = [0.0] * count, [0.0] * count
         self._kinds = same_calls([site for site in found.calls if isinstance(site.node, Generate)])
@@ -206,7 +209,10 @@ class _Looker:
         total = 0.0
         for place in places:
             hole = self._paths.holes[place]
-            total += self._paths.literal[place] + (here.tokens[hole] if hole >= 0 else 0.0)
+            copies = self._copies[place]
+            # Of the items of a list one is here at most.
+            tokens = 0.0 if hole < 0 else self._means[hole] if copies > 1 else here.tokens[hole]
+            total += (self._paths.literal[place] + tokens) * copies
         return total
 
 

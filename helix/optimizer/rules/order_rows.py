@@ -24,8 +24,9 @@ def order_rows(plan: LogicalPlan, context: RuleContext) -> LogicalPlan:
     with a budget or a limit of failures, which may leave rows undone, it keeps to the table's order from the start.
     Pays: prompts that begin alike follow one another, so that a cache of any size holds what they share. The columns
     are chosen one after the other, each time those that win the most tokens within the groups so far (greedy group
-    recursion, arXiv 2403.05821); a column that another one decides needs no grouping of its own. Only with a look at
-    the table, and only where a twentieth of the prompt tokens is won.
+    recursion, arXiv 2403.05821); a column that another one decides needs no grouping of its own, and rows with the same
+    list share what its items begin. Only with a look at the table, and only where a twentieth of the prompt tokens is
+    won.
 
     >>> show('''
     ... workflow demo(question: text, policy: text)
