@@ -139,6 +139,7 @@ def _summed(
         work.call(prompt, private, output)
         alone = H100.prefill(private, prompt - private) + H100.decode(prompt, output)
         times.append((call.row, call.step, alone))
+    found = resolve_plan(plan)
     return Reference(
         results=results,
         rows=rows,
@@ -151,7 +152,8 @@ def _summed(
         contexts=work.contexts,
         private_area=work.private_area,
         shared_area=work.shared_area,
-        longest=longest_chain(resolve_plan(plan), times),
+        longest=longest_chain(found, times),
+        chain=longest_chain(found, [(call.row, call.step, each) for call, each in zip(calls, steps, strict=True)]),
         longest_call=max(len(call.prompt) + len(call.output) for call in calls),
         tool_seconds=sum(each[2] for each in tools) / 1000,
     )
@@ -173,6 +175,7 @@ def bound_of(
         private_area=reference.private_area,
         shared_area=reference.shared_area,
         longest=reference.longest,
+        chain=reference.chain,
     )
     bounds = work.bounds(engine, {}, estimated=False)
     binder: str = bounds.binder

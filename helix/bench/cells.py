@@ -58,7 +58,8 @@ class Reference:
     `results` is a digest of the rows, `calls` those that differ, with their prompts and replies in tokens. `distinct`
     are the tokens on distinct prefixes (P_min), `held` those with the replies; the rest is what lower bounds are sums
     of: see `helix.optimizer.bounds.Work`. `longest_call` is the longest prompt with its reply, `longest` the longest
-    chain of a row in milliseconds, tools included, `tool_seconds` the time of all tools.
+    chain of a row in milliseconds, tools included, `chain` the longest in decode steps, `tool_seconds` the time of all
+    tools.
     """
 
     results: str
@@ -74,6 +75,7 @@ class Reference:
     shared_area: float
     longest: float
     longest_call: int
+    chain: float = 0.0
     tool_seconds: float = 0.0
 
 

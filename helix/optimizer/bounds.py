@@ -30,7 +30,7 @@ _ITEM = re.compile(r"\[\d+\]")
 # Tokens of a turn have numbers of their own, above every vocabulary.
 _TURNS = {"system": 0xFFFF_0000, "user": 0xFFFF_0100, "assistant": 0xFFFF_0200, "tool": 0xFFFF_0300}
 _OTHER_TURN = 0xFFFF_0400
-# Milliseconds of a call, by row and step.
+# Milliseconds or passes of a call, by row and step.
 Spent = tuple[int, str, float]
 
 
@@ -98,12 +98,14 @@ class Work:
     """What the sums are over: calls by mean or one by one. Milliseconds are made of them, tokens throughout.
 
     `pairs` is the sum of n (n + 2 p) over the distinct prefixes: what attention costs, however they are cut. `steps`
-    are those of decoding, one less than the tokens of each reply; areas are held over them.
+    are those of decoding, one less than the tokens of each reply, `chain` those of the row that has the most of them one
+    after the other; areas are held over them.
     """
 
     p_min: float = 0.0
     pairs: float = 0.0
     steps: float = 0.0
+    chain: float = 0.0
     contexts: float = 0.0
     private_area: float = 0.0
     shared_area: float = 0.0
@@ -121,10 +123,13 @@ class Work:
         # Workers that only decode share no prefix: each call holds its whole prompt.
         held = self.contexts if engine.decoders else self.private_area + self.shared_area
         area = held / engine.capacity
-        # As many passes of decoding as full batches take, or as the cache has room for.
-        passes = max(self.steps / engine.batch, area)
+        # As many passes of decoding as full batches take, or as the cache has room for, or as one row alone takes; and
+        # of prefill as many as its tokens fill.
+        passes = max(self.steps / engine.batch, area, self.chain)
         decode = engine.e * self.steps + engine.f * self.contexts + engine.d * passes
         prefill = engine.b * self.p_min + engine.c * self.pairs
+        if not engine.mixes:
+            prefill += engine.a * self.p_min / engine.chunk
         decoders = engine.decoders or engine.workers
         if engine.decoders:
             spent = max(prefill / (engine.workers - decoders), decode / decoders)
@@ -190,6 +195,8 @@ def measured_bounds(
         alone = engine.prefill(private, prompt - private) + engine.decode(prompt, output)
         times.append((call.row, call.step, alone))
     work.longest = longest_chain(found, times, beside)
+    decoded = [(call.row, call.step, EngineTime.steps(output)) for call, output in zip(calls, outputs, strict=True)]
+    work.chain = longest_chain(found, decoded)
     for tool in tools:
         work.tools[tool.lane] = work.tools.get(tool.lane, 0.0) + tool.seconds
     return work.bounds(engine, slots or {}, estimated=tokenizer.ids_of is None or not tokenizer.exact)

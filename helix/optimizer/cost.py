@@ -285,6 +285,7 @@ def _work(found: Resolution, tree: Tree, tally: Tally, outputs: list[Length], se
             work.shared_area += tally.made_by_place[place] * max(EngineTime.steps(outputs[op].mean) for op in ops)
     engine = settings.engine
     alone: dict[int, float] = {}
+    steps: dict[int, float] = {}
     sites = [site for site in found.calls if isinstance(site.node, Generate)]
     for op, site in enumerate(sites):
         calls = tally.calls[op]
@@ -294,6 +295,7 @@ def _work(found: Resolution, tree: Tree, tally: Tally, outputs: list[Length], se
         if calls:
             once = engine.prefill(own, prompt - own) + engine.decode(prompt, outputs[op].mean)
             alone[site.index] = turns(site.node) * once + 1000 * tool_seconds(site.node)
+            steps[site.index] = turns(site.node) * EngineTime.steps(outputs[op].mean)
     tools = [site for site in found.calls if isinstance(site.node, Invoke)]
     for site, calls in zip(tools, tally.tool_calls, strict=True):
         assert isinstance(site.node, Invoke)
@@ -301,12 +303,17 @@ def _work(found: Resolution, tree: Tree, tally: Tally, outputs: list[Length], se
         lane = site.node.tool.lane or site.node.tool.name
         work.tools[lane] = work.tools.get(lane, 0.0) + cost * calls
         alone[site.index] = cost * 1000 if calls else 0.0
+    work.longest, work.chain = _longest(found, alone), _longest(found, steps)
+    return work
+
+
+def _longest(found: Resolution, alone: Mapping[int, float]) -> float:
+    """The longest chain, from what each call takes by itself."""
     ended = [0.0] * len(found.calls)
     for site in found.calls:
         before = max((ended[other] for other in bits(site.needs & ((1 << site.index) - 1))), default=0.0)
         ended[site.index] = before + alone.get(site.index, 0.0) * _rounds(found, site)
-    work.longest = max(ended, default=0.0)
-    return work
+    return max(ended, default=0.0)
 
 
 def _rounds(found: Resolution, site: CallSite) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -48,7 +49,15 @@ def test_by_hand() -> None:
     assert not found.estimated
     # The first token of each reply comes with its prompt.
     steps = 4 + 2 + 6 + 0 + 1 + 4
-    assert found.engine == pytest.approx((found.p_min * 1.0 + 10.0 * steps / 4) / 1000)
+    # Row 0 takes ten passes alone, more than full batches do: four for `a`, six for the longer item.
+    assert found.engine == pytest.approx((found.p_min * 1.0 + 10.0 * (4 + 6)) / 1000)
+    alone = measured_bounds(PLAN, calls, CHARS, engine=replace(ROUND, batch=1))
+    assert alone.engine == pytest.approx((found.p_min * 1.0 + 10.0 * steps) / 1000)
+    # Passes of prefill cost something themselves, unless others decode in them.
+    costly = replace(ROUND, a=3.0, chunk=10)
+    assert measured_bounds(PLAN, calls, CHARS, engine=costly).engine == pytest.approx(found.engine + 3.0 * 2.9 / 1000)
+    mixed = measured_bounds(PLAN, calls, CHARS, engine=replace(costly, mixes=True))
+    assert mixed.engine == found.engine
     # Row 0: the question (10, shared system prompt warm) and 4 steps, then the longer item; rounds one after the other
     # are shorter than that: (1 + 0) + (1 + 10) against (10 + 40) + (1 + 60).
     assert found.critical_path == pytest.approx((10 + 40 + 1 + 60) / 1000)
@@ -56,8 +65,8 @@ def test_by_hand() -> None:
     area = sum(own * out + out * (out + 1) / 2 for own, out in private)
     shared = 4 * 4 + 1 * 1
     assert found.kv_area == pytest.approx(10.0 * (area + shared) / 1000 / 1000)
-    assert (found.tools, found.binder) == (0.0, "critical-path")
-    assert found.lower_bound == found.critical_path
+    assert (found.tools, found.binder) == (0.0, "engine")
+    assert found.lower_bound == found.engine
 
 
 def test_a_reply_that_a_later_prompt_goes_on_from_is_not_prefilled() -> None:
