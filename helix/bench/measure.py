@@ -71,6 +71,7 @@ def run_cell(cell: Cell, reference: Reference, folder: Path | None = None) -> Ou
         max_running=MAX_RUNNING,
         policy=method.order,
         router=method.router,
+        eviction=method.eviction,
         prefix_cache=method.prefix_cache,
         seed=cell.seed,
     )

@@ -15,13 +15,15 @@ from helix.executor.policies.choose import FORMS, choose_policy
 
 # As many calls as an engine runs at once on a rank by default, and 128 that wait there: those that it orders.
 AHEAD = 256 + 128
+# The eviction that `helix serve` starts an engine with where rows keep something: what is wanted later goes last.
+KEEPING = "priority"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Method:
     """A way to run a batch. `calls` are those in flight on a rank (None: the executor's own choice).
 
-    `plain`: without rules and without merging equal calls. `order` and `router` are the engine's. `tried` are the
+    `plain`: without rules and without merging equal calls. `order`, `router` and `eviction` are the engine's. `tried` are the
     numbers that stand for it; `source` says who works so.
     """
 
@@ -31,6 +33,7 @@ class Method:
     plain: bool = True
     order: str = "lpm"
     router: str = "prefix-aware"
+    eviction: str = "lru"
     prefix_cache: bool = True
     store: bool = False
     tried: tuple[int, ...] = ()
@@ -38,13 +41,25 @@ class Method:
 
 
 _ALL = (
-    Method(name="helix", policy="helix", plain=False, store=True, source="the default"),
+    Method(name="helix", policy="helix", plain=False, store=True, eviction=KEEPING, source="the default"),
     Method(name="helix-unordered", policy="plan", plain=False, store=True, source="Helix without its policy"),
-    Method(name="helix-no-rules", policy="helix", plain=True, store=True, source="Helix without rewriting and merging"),
+    Method(
+        name="helix-no-rules",
+        policy="helix",
+        store=True,
+        eviction=KEEPING,
+        source="Helix without rewriting and merging",
+    ),
     Method(
         name="helix-no-kv", policy="helix", plain=False, store=True, prefix_cache=False, source="no prefix cache at all"
     ),
-    Method(name="helix-no-store", policy="helix", plain=False, source="Helix that knows nothing of the day before"),
+    Method(
+        name="helix-no-store",
+        policy="helix",
+        plain=False,
+        eviction=KEEPING,
+        source="Helix that knows nothing of the day before",
+    ),
     Method(
         name="query-wise",
         policy="query-wise",
@@ -122,7 +137,8 @@ def method_of(name: str) -> Method:
                 raise
             known = [*METHODS, *_policies()]
             raise OptionError(f"unknown method `{plain}`; {name_help(plain, known, 'methods')}") from None
-        found = Method(name=plain, policy=plain, source=policy.describe())
+        eviction = KEEPING if plain.startswith("helix:") else "lru"
+        found = Method(name=plain, policy=plain, eviction=eviction, source=policy.describe())
     if not at:
         return found
     if not (number.isascii() and number.isdigit() and int(number) > 0):

@@ -7,13 +7,12 @@ budgets. So a run that was killed goes through a dialogue again from what is kno
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from helix.errors import ExecutionError
 from helix.executor.agent_prompt import AgentPrompt
 from helix.executor.attempts import EngineCaller
-from helix.executor.calls import Call, Dispatcher, Outcome
+from helix.executor.calls import Call, Dispatcher, Outcome, addressed
 from helix.executor.dialogue import Dialogue
 from helix.executor.engines.base import Capabilities, Request
 from helix.executor.frame import Dataflow, Frame
@@ -124,8 +123,7 @@ class AgentStep(Operator):
 
     async def make_turn(self, frame: Frame, request: Request, call: Call) -> Outcome:
         """Asks the model for a turn."""
-        if call.rank is not None:
-            request = replace(request, rank=call.rank)
+        request = addressed(request, call)
         limit = self.capabilities.max_context
         if limit is not None and self.capabilities.counts_tokens and may_be_longer(request, limit):
             tokens = await self.caller.count_tokens(request)

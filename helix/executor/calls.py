@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -60,8 +61,8 @@ class Call:
     records are kept.
 
     `request` is what an engine is asked, `instance` what all calls have in common that are for one row at one level of
-    the plan, `node` the id of the plan's operator. `rank` is the worker that the policy chose, `reply` what the engine
-    answered last. `asked` is what a result store and a journal know the call by; None where there are none. `timer` is
+    the plan, `node` the id of the plan's operator. `rank` is the worker that the policy chose, `keep` how long it wants
+    the prompt cached, against others; `reply` is what the engine answered last. `asked` is what a result store and a journal know the call by; None where there are none. `timer` is
     there while the call is made: it ends the call where it is given up.
     """
 
@@ -69,6 +70,7 @@ class Call:
         "asked",
         "gates",
         "instance",
+        "keep",
         "key",
         "lane",
         "make",
@@ -111,6 +113,7 @@ class Call:
         self.instance = instance
         self.node = node
         self.rank: int | None = None
+        self.keep: int | None = None
         self.reply: Reply | None = None
         self.row = row
         self.submitted = 0.0
@@ -124,6 +127,13 @@ class Call:
         self.make = make
         self.settle = settle
         self.wanted = wanted
+
+
+def addressed(request: Request, call: Call) -> Request:
+    """A request as its call's policy wants it sent."""
+    if call.rank is None and call.keep is None:
+        return request
+    return replace(request, rank=call.rank, priority=call.keep)
 
 
 class Known(Protocol):

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from helix.errors import ExecutionError
 from helix.executor.attempts import EngineCaller, ToolCaller
-from helix.executor.calls import Call, Dispatcher, Outcome
+from helix.executor.calls import Call, Dispatcher, Outcome, addressed
 from helix.executor.engines.base import Capabilities, Message, Request
 from helix.executor.frame import Dataflow, Frame
 from helix.executor.gates import Gate
@@ -151,8 +150,7 @@ class GenerateStep(Operator):
         return asking.call(content, sample, row=frame.row, place=place, turns=frame.turns, shared=key)
 
     async def _make(self, frame: Frame, request: Request, call: Call) -> Outcome:
-        if call.rank is not None:
-            request = replace(request, rank=call.rank)
+        request = addressed(request, call)
         limit = self._capabilities.max_context
         if limit is not None and may_be_longer(request, limit):
             fitted = await self._fitted(frame, request, limit)

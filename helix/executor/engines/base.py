@@ -110,6 +110,7 @@ class Capabilities:
     tokens in pages of `page` and runs `max_running` requests at once; beside them `decode_ranks` workers only decode
     what these have prefilled. `prefix_cache` says that prompts with an equal beginning share its computation, `warms`
     that the engine is a `WarmingEngine`.
+    `keeps`: the priority of a request says how long its prompt stays cached, and nothing else.
     `pass_tokens` is what a pass of prefill costs beside its tokens, in tokens: below it, computing twice is cheaper.
     `tool_calls` says that it takes tools and gives calls of its own (None: a `ProbingEngine` finds out).
     """
@@ -128,6 +129,7 @@ class Capabilities:
     max_running: int | None = None
     prefix_cache: bool = False
     warms: bool = False
+    keeps: bool = False
     pass_tokens: float | None = None
     tool_calls: bool | None = False
 

@@ -11,13 +11,15 @@ FOLLOWS, MOST_FOLLOWS = 24, 2
 
 class AtWork:
     """A row at work: where its calls go, how many wait or run and how many of them run, the beginning that is held for
-    it, and the prompt that was last. `begun` says that its first call has been let go.
+    it, and the prompt that was last. `begun` says that its first call has been let go, `number` counts rows as they
+    come.
     """
 
-    __slots__ = ("_step", "_turns", "begun", "calls", "free", "held", "last", "left", "rank", "running")
+    __slots__ = ("_step", "_turns", "begun", "calls", "free", "held", "last", "left", "number", "rank", "running")
 
-    def __init__(self, rank: Rank) -> None:
+    def __init__(self, rank: Rank, number: int = 0) -> None:
         self.rank = rank
+        self.number = number
         self.calls = self.running = 0
         self.begun = False
         # How many calls follow one another yet, and since when it has none.
@@ -34,6 +36,29 @@ class AtWork:
         self._turns = self._turns + 1 if step == self._step else 0
         self._step = step
         return max(1, most - self._turns)
+
+    def hold(self, node: Node, *, whole: bool) -> None:
+        """Holds what all its calls begin with; of a dialogue, whose prompts grow, the last one `whole`."""
+        path = node.path()
+        if whole:
+            held: Node | None = node
+        elif self.last is not None and self.last in path:
+            held = self.last
+        elif self.held is not None:
+            before = set(map(id, self.held.path()))
+            held = next((each for each in reversed(path) if id(each) in before), None)
+        else:
+            held = next((each for each in reversed(path) if each.users > 1 or len(each.children) > 1), None)
+        self.hold_at(held)
+        self.last = node
+
+    def hold_at(self, node: Node | None) -> None:
+        """Holds a beginning instead of the one so far; None: nothing."""
+        if node is not None:
+            self.rank.cache.pin(node, park=True)
+        if self.held is not None:
+            self.rank.cache.unpin(self.held, park=True)
+        self.held = node
 
 
 class Warming:

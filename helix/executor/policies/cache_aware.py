@@ -74,6 +74,7 @@ class CacheAwareQueue:
         self._ranks = [Rank(number, each, capabilities.kv_tokens, bounded=ledger) for number in range(count)]
         self._holds = holds
         self._affinity = affinity
+        self._keeps = capabilities.keeps
         self._at_once = min(each, capabilities.max_running or each)
         self._key = key
         self._outline = outline or Outline()
@@ -82,6 +83,7 @@ class CacheAwareQueue:
         self._failures = 0
         self._tickets: dict[Call, tuple[Ticket, Rank]] = {}
         self._rows: dict[object, AtWork] = {}
+        self._count = 0
         self._warming: dict[Call, Warming] = {}
         self._replies: dict[str, Replies] = {}
         self._characters = self._tokens = 0.0
@@ -113,8 +115,7 @@ class CacheAwareQueue:
         rank = self._place(call, text)
         row = self._rows.get(call.instance)
         if row is None:
-            row = self._rows[call.instance] = AtWork(rank)
-            rank.fresh += 1
+            row = self._added(call.instance, rank)
         if row.begun and not row.calls:
             row.rank.idle -= 1
         row.calls += 1
@@ -126,6 +127,12 @@ class CacheAwareQueue:
             row.free = None
         self._enter(ticket, rank, text)
         rank.push(ticket)
+
+    def _added(self, instance: object, rank: Rank) -> AtWork:
+        self._count += 1
+        rank.fresh += 1
+        row = self._rows[instance] = AtWork(rank, self._count)
+        return row
 
     def _enter(self, ticket: Ticket, rank: Rank, text: str | None) -> None:
         ticket.load = ticket.reserve
@@ -262,6 +269,7 @@ class CacheAwareQueue:
         rank.begin(ticket)
         if len(self._ranks) > 1:
             ticket.call.rank = rank.number
+        ticket.call.keep = self._keep(ticket.call)
         row = self._rows.get(ticket.call.instance)
         if row is None or row.rank is not rank:
             return
@@ -269,7 +277,16 @@ class CacheAwareQueue:
         row.begun = True
         row.running += 1
         if ticket.node is not None and self._holds:
-            self._hold(row, ticket.node, whole=self._outline.continues(ticket.call.node))
+            row.hold(ticket.node, whole=self._outline.continues(ticket.call.node))
+
+    def _keep(self, call: Call) -> int | None:
+        """How long an engine that heeds it is to keep a prompt, against those of others: where the row comes back to
+        some of its prompts, these outlive all that rows which began later do not come back to.
+        """
+        row = self._rows.get(call.instance)
+        if row is None or not (self._keeps and self._outline.keeps):
+            return None
+        return row.number + (self._outline.window if self._outline.returns(call.node) else 0)
 
     def _followers(self, ticket: Ticket, target: Node, rank: Rank) -> float:
         """The room that the calls want which follow once a beginning is there: as many as the rank may run besides
@@ -311,29 +328,6 @@ class CacheAwareQueue:
                 if rank.fits(ticket, more):
                     return True
         return False
-
-    def _hold(self, row: AtWork, node: Node, *, whole: bool) -> None:
-        """Holds for a row what all its calls begin with; of a dialogue, whose prompts grow, the last one `whole`."""
-        path = node.path()
-        if whole:
-            held: Node | None = node
-        elif row.last is not None and row.last in path:
-            held = row.last
-        elif row.held is not None:
-            before = set(map(id, row.held.path()))
-            held = next((each for each in reversed(path) if id(each) in before), None)
-        else:
-            held = next((each for each in reversed(path) if each.users > 1 or len(each.children) > 1), None)
-        self._hold_at(row, held)
-        row.last = node
-
-    @staticmethod
-    def _hold_at(row: AtWork, node: Node | None) -> None:
-        if node is not None:
-            row.rank.cache.pin(node, park=True)
-        if row.held is not None:
-            row.rank.cache.unpin(row.held, park=True)
-        row.held = node
 
     def _steal(self, thief: Rank) -> bool:
         """Takes a call over from the rank with the longest line, where waiting there costs more than computing here."""
@@ -399,7 +393,9 @@ class CacheAwareQueue:
             if not each.sure:
                 each.warm = warming
         number = rank.number if len(self._ranks) > 1 else None
-        start = replace(request, messages=messages, schema=None, rank=number, follows=follows(node))
+        start = replace(
+            request, messages=messages, schema=None, rank=number, follows=follows(node), priority=self._keep(ticket.call)
+        )  # fmt: skip
         return Warmup(start, ticket.call, rank.number)
 
     def warmed(self, warmup: Warmup, reply: Reply | None) -> None:
@@ -437,7 +433,7 @@ class CacheAwareQueue:
             end = rank.cache.extend(node, f"{ROLE}assistant{TEXT}{said}")
             row = self._rows.get(call.instance)
             if end is not None and row is not None and row.held is node and self._outline.continues(call.node):
-                self._hold_at(row, end)
+                row.hold_at(end)
         elif node is not None:
             rank.cache.forget(node, ticket.expected)
         if reply is not None and reply.completion_tokens is not None:
@@ -477,8 +473,7 @@ class CacheAwareQueue:
 
     def row_began(self, row: object, rank: int) -> None:
         if self._affinity and 0 <= rank < len(self._ranks):
-            self._rows[row] = AtWork(self._ranks[rank])
-            self._ranks[rank].fresh += 1
+            self._added(row, self._ranks[rank])
 
     def row_ended(self, row: object) -> None:
         done = self._rows.pop(row, None)

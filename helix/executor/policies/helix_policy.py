@@ -43,7 +43,9 @@ class Helix(PolicyBase):
         """
         self._outline.read(physical)
         room = physical.kv_tokens
-        return room is not None and physical.fills and _wanted(physical, calls) > USABLE * room
+        phases = room is not None and physical.fills and _wanted(physical, calls) > USABLE * room
+        self._outline.window = 0 if phases else calls
+        return phases
 
     def slots(self, capabilities: Capabilities, usual: int) -> int:
         # As many as run: those that wait in the engine beside them are let in one by one, and take a pass each.

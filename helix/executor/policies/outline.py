@@ -14,6 +14,9 @@ class Outline:
         self._hops: dict[str, int] = {}
         self._turns: dict[str, int] = {}
         self._continued: frozenset[str] = frozenset()
+        self._returns: frozenset[str] = frozenset()
+        # The rows that are worked on side by side; 0 where they go phase by phase.
+        self.window = 0
 
     def read(self, physical: PhysicalPlan) -> None:
         """Takes a plan."""
@@ -21,7 +24,7 @@ class Outline:
         self._hops = _hops(physical)
         agents = (node for node in every_node(physical.plan.sink) if isinstance(node, Agent))
         self._turns = {node.id: node.max_turns for node in agents}
-        self._continued = _continued(physical)
+        self._continued, self._returns = _continued(physical)
 
     def level(self, node: str) -> float:
         """The seconds from the start of a step to the end of all that waits for it."""
@@ -38,6 +41,17 @@ class Outline:
     def continues(self, node: str) -> bool:
         """Whether a dialogue goes on from the reply of a step."""
         return node in self._continued
+
+    @property
+    def keeps(self) -> bool:
+        """Whether rows come back to prompts of theirs, one row after the other. In phases so many come between that
+        it is cheaper to compute them again than to leave them the room.
+        """
+        return bool(self._returns) and self.window > 0
+
+    def returns(self, node: str) -> bool:
+        """Whether a dialogue goes on from the reply of a step after others have come between."""
+        return node in self._returns
 
 
 def _hops(physical: PhysicalPlan) -> dict[str, int]:
@@ -59,12 +73,13 @@ def _hops(physical: PhysicalPlan) -> dict[str, int]:
     return found
 
 
-def _continued(physical: PhysicalPlan) -> frozenset[str]:
+def _continued(physical: PhysicalPlan) -> tuple[frozenset[str], frozenset[str]]:
     """The steps from which a dialogue goes on with the row's next call: whose reply the next step has in the messages
-    of an assistant, and agents, whose turns go on from one another. Where other steps come between, their prompts want
-    the room meanwhile.
+    of an assistant, and agents, whose turns go on from one another. And those where other steps come between, whose
+    prompts want the room meanwhile.
     """
     found: set[str] = set()
+    later: set[str] = set()
     calls = {node.id: node for node in every_node(physical.plan.sink) if isinstance(node, Generate)}
     needs = {step.node: step.needs for step in physical.steps}
     for node in calls.values():
@@ -73,13 +88,11 @@ def _continued(physical: PhysicalPlan) -> frozenset[str]:
         said = [value for part in node.prompt if part.role in ("assistant", "history") for value in part.content]
         said += [arg for value in said if isinstance(value, Render) for arg in value.args]
         before = _before(node.id, needs) & calls.keys()
-        found.update(
-            value.id
-            for value in said
-            if isinstance(value, Generate)
-            and not any(value.id in _before(each, needs) for each in before - {value.id, node.id})
-        )
-    return frozenset(found)
+        for value in said:
+            if isinstance(value, Generate):
+                between = any(value.id in _before(each, needs) for each in before - {value.id, node.id})
+                (later if between else found).add(value.id)
+    return frozenset(found), frozenset(later)
 
 
 def _before(node: str, needs: dict[str, tuple[str, ...]]) -> set[str]:

@@ -19,16 +19,18 @@ _LEAST_CHUNK, _MOST_CHUNK = 512, 8192
 
 
 def advice_of(
-    context: LowerContext, ops: Sequence[Op], room: Room, warm: Sequence[WarmPrefix], *, wanted: int, grouped: bool
+    context: LowerContext, ops: Sequence[Op], room: Room, warm: Sequence[WarmPrefix], *, tight: bool, grouped: bool
 ) -> tuple[EngineAdvice, ...]:  # fmt: skip
-    """The settings wanted, in a fixed order; none without llm steps."""
+    """The settings wanted, in a fixed order; none without llm steps. `tight`: the cache does not hold all that is to be
+    kept at once.
+    """
     if not ops:
         return ()
-    return tuple(_advice(context, ops, room, warm, wanted, grouped))
+    return tuple(_advice(context, ops, room, warm, tight, grouped))
 
 
 def _advice(
-    context: LowerContext, ops: Sequence[Op], room: Room, warm: Sequence[WarmPrefix], wanted: int, grouped: bool
+    context: LowerContext, ops: Sequence[Op], room: Room, warm: Sequence[WarmPrefix], tight: bool, grouped: bool
 ) -> Iterator[EngineAdvice]:  # fmt: skip
     yield EngineAdvice(
         flag="--schedule-policy",
@@ -37,7 +39,6 @@ def _advice(
         "fall back to first come, first served",
     )
     shares = bool(warm) or grouped or room.held > 0
-    tight = context.kv_tokens is not None and wanted > context.kv_tokens
     if shares and (tight or context.kv_tokens is None):
         yield EngineAdvice(
             flag="--radix-eviction-policy",

@@ -87,6 +87,7 @@ def lower(plan: LogicalPlan, context: LowerContext | None = None) -> PhysicalPla
     groups, placed = _groups(look, context, decoding, budget)
     warm = warm_prefixes(tree, ops, context.theta)
     wanted = kv_wanted(context, ops, room, rows=look.rows, block=block) if ops else 0
+    tight = context.kv_tokens is not None and (wanted > context.kv_tokens or room.held > 0 and block < look.rows)
     return PhysicalPlan(
         plan=plan,
         ranks=context.ranks,
@@ -96,7 +97,7 @@ def lower(plan: LogicalPlan, context: LowerContext | None = None) -> PhysicalPla
         steps=_steps(ops, phases),
         warm=warm,
         groups=groups,
-        advice=advice_of(context, ops, room, warm, wanted=wanted, grouped=bool(groups)),
+        advice=advice_of(context, ops, room, warm, tight=tight, grouped=bool(groups)),
         row_tokens=room.row,
         kv_tokens=context.kv_tokens,
         kv_wanted=wanted,

@@ -144,6 +144,7 @@ class SGLangEngine:
             max_running=_least([facts.max_running for facts in self._facts]),
             prefix_cache=all(facts.prefix_cache for facts in self._facts),
             warms=all(facts.prefix_cache for facts in self._facts),
+            keeps=all(facts.pins and not facts.orders_by_priority for facts in self._facts),
             pass_tokens=PASS_ON_CPU if self.device == "cpu" else PASS,
         )
 

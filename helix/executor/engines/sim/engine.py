@@ -112,6 +112,7 @@ class SimEngine:
             max_running=self._at_once(),
             prefix_cache=settings.prefix_cache,
             warms=settings.prefix_cache,
+            keeps=settings.eviction == "priority" and not settings.priority_scheduling,
             pass_tokens=self.cost.pass_tokens,
         )
 
