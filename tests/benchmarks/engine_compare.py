@@ -28,7 +28,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 from compare import methods  # noqa: E402
 from compare.measure import Run, measure  # noqa: E402
-from compare.regimes import KV_TOKENS, REGIMES, Batch, batch  # noqa: E402
+from compare.regimes import REGIMES, Batch, batch, kv_tokens  # noqa: E402
 from compare.results import MEASURED, TUNING, Results, best_at_once, table  # noqa: E402
 from compare.w1 import W1  # noqa: E402
 from compare.w2 import W2  # noqa: E402
@@ -166,7 +166,7 @@ class Comparison:
         return run
 
     def _server(self, policy: str, method: str) -> Server:
-        held = KV_TOKENS[self.regime]
+        held = kv_tokens(self.workload, self.regime)
         if self.regime == "pressure":
             held = round(held * self.options.scale)
         flags = ("--max-total-tokens", str(held), "--dtype", self.options.dtype, *POLICIES[policy])
@@ -235,7 +235,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--policy", type=_some(POLICIES), default=tuple(POLICIES), metavar="lpm,fcfs")
     parser.add_argument(
-        "--at-once", type=_numbers, default=(8, 16, 32, 64), metavar="N,N", help="calls at once to try when tuning"
+        "--at-once", type=_numbers, default=(8, 16, 32, 64, 128), metavar="N,N", help="calls at once to try when tuning"
     )
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--share", type=float, default=0.5, help="the share of repeated rows in the redundant regime")

@@ -23,7 +23,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 from compare.measure import Run, cpu_seconds  # noqa: E402
-from compare.regimes import KV_TOKENS, batch  # noqa: E402
+from compare.regimes import AMPLE, batch, kv_tokens  # noqa: E402
 from compare.results import MEASURED, Results  # noqa: E402
 from compare.simulated import ModelTokens, Replayed, replay  # noqa: E402
 from compare.workload import Workload  # noqa: E402
@@ -67,7 +67,7 @@ def _sweep(given: argparse.Namespace) -> None:
     plan = SweepPlan(
         new=(16, 64, 128, 256, 512), cached=(0, 256, 1024), batches=(1, 2, 4, 8, 16), contexts=(128, 512), patience=60.0
     )
-    with Server("--max-total-tokens", str(KV_TOKENS["ample"]), "--dtype", given.dtype, *POLICIES["lpm"]) as server:
+    with Server("--max-total-tokens", str(AMPLE), "--dtype", given.dtype, *POLICIES["lpm"]) as server:
         address = server.address.replace("http://", "sglang://")
         swept = asyncio.run(
             measure_server(
@@ -86,7 +86,7 @@ def _replayed(run: Run, given: argparse.Namespace) -> Replayed:
     size = max(1, round(topics * given.scale)), questions
     rows = batch(workload, run.regime, given.data, size, given.share)
     _, server = read_server(given.cost)
-    held = KV_TOKENS[run.regime] * (given.scale if run.regime == "pressure" else 1)
+    held = kv_tokens(workload, run.regime) * (given.scale if run.regime == "pressure" else 1)
     told = {**server, "kv_tokens": round(held), "policy": run.policy, "request_ms": given.request_ms}
     # The model's own context is more than such a cache holds.
     told.pop("max_context", None)

@@ -7,10 +7,10 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-# So long that their prefill counts and short enough that a run takes a minute: about 300 to 600 tokens.
-REPORT_CHARACTERS = range(1100, 2100)
+# So long that their prefill counts and short enough that a run takes minutes: about 400 to 1,000 tokens.
+REPORT_CHARACTERS = range(1100, 3000)
 TURN_CHARACTERS = 40
-CHUNK_CHARACTERS = 480
+CHUNK_CHARACTERS = 900
 REVIEW_CHARACTERS = 420
 
 

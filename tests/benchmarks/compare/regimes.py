@@ -9,8 +9,13 @@ from random import Random
 from compare.workload import Row, Workload
 
 REGIMES = ("ample", "pressure", "redundant")
-KV_TOKENS = {"ample": 32768, "pressure": 4096, "redundant": 32768}
+AMPLE = 32768
 SEED = 20260303
+
+
+def kv_tokens(workload: Workload, regime: str) -> int:
+    """The tokens that the server's cache holds."""
+    return workload.tight if regime == "pressure" else AMPLE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ ROLES = [
     "As a journalist, write a headline.",
     "As a teacher, explain it to a pupil.",
 ]
-EXPERT_TOKENS, SUMMARY_TOKENS = 6, 20
+EXPERT_TOKENS, SUMMARY_TOKENS = 4, 8
 SUM_UP = "Answer the question from these opinions."
 
 HELIX = """
@@ -123,5 +123,5 @@ W1 = Workload(
     graph=graph,
     topics=reports,
     row=row,
-    sizes={"ample": (8, 3), "pressure": (24, 2), "redundant": (8, 3)},
+    sizes={"ample": (8, 3), "pressure": (24, 6), "redundant": (8, 3)},
 )

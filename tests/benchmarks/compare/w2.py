@@ -17,7 +17,7 @@ SPEAKERS = [
     "You are bold and trust the management. What is the answer?",
     "You are fair and weigh both sides. What is the answer?",
 ]
-TOKENS = 10
+TOKENS = 6
 AGAIN = "Having heard this, what is your answer now?"
 
 HELIX = '''
@@ -141,5 +141,5 @@ W2 = Workload(
     graph=graph,
     topics=reports,
     row=row,
-    sizes={"ample": (9, 4), "pressure": (24, 2), "redundant": (9, 4)},
+    sizes={"ample": (9, 4), "pressure": (24, 6), "redundant": (9, 4)},
 )

@@ -17,7 +17,7 @@ RULES = (
 DRAFTER = "You answer questions about annual reports." + RULES
 FIRST_CRITIC = "You check the figures of an answer against the report it was made from." + RULES
 SECOND_CRITIC = "You judge whether an answer says all that was asked, and only that." + RULES
-DRAFT_TOKENS, CRITIC_TOKENS, FINAL_TOKENS = 16, 10, 16
+DRAFT_TOKENS, CRITIC_TOKENS, FINAL_TOKENS = 8, 6, 8
 CRITICISE, REVISE = "What is wrong with it?", "Write the answer again."
 
 HELIX = """
@@ -139,5 +139,6 @@ W3 = Workload(
     graph=graph,
     topics=reports,
     row=row,
-    sizes={"ample": (8, 6), "pressure": (13, 4), "redundant": (8, 6)},
+    sizes={"ample": (8, 6), "pressure": (24, 6), "redundant": (8, 6)},
+    tight=8192,
 )

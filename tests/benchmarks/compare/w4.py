@@ -11,7 +11,7 @@ from compare.workload import Row, Workload
 
 SYSTEM = "You sum up what customers say. One sentence."
 BATCHES, BATCH = 6, 2
-TOKENS = 16
+TOKENS = 8
 NOTHING = "nothing yet"
 
 HELIX = """
@@ -112,5 +112,6 @@ W4 = Workload(
     graph=graph,
     topics=topics,
     row=row,
-    sizes={"ample": (5, 7), "pressure": (12, 3), "redundant": (5, 7)},
+    sizes={"ample": (5, 7), "pressure": (20, 6), "redundant": (5, 7)},
+    tight=8192,
 )

@@ -174,5 +174,6 @@ W5 = Workload(
     graph=graph,
     topics=topics,
     row=row,
-    sizes={"ample": (3, 4), "pressure": (9, 2), "redundant": (3, 4)},
+    sizes={"ample": (3, 4), "pressure": (10, 6), "redundant": (3, 4)},
+    tight=6144,
 )

@@ -18,7 +18,8 @@ class Workload:
     """`helix` is the workflow's text, `program` does one row with asyncio, `graph` is a compiled LangGraph of one row.
 
     All three send the same prompts: their texts come from one place. `topics` reads what rows are about, `row` makes
-    one of a topic's question, `sizes` are topics and questions of each by regime.
+    one of a topic's question, `sizes` are topics and questions of each by regime. `tight` are the tokens that the server's
+    cache holds under pressure, a quarter of what the rows have in common or less.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Workload:
     topics: Callable[[Path], Sequence[Topic]]
     row: Callable[[Topic, str], Row]
     sizes: dict[str, tuple[int, int]]
+    tight: int = 4096
 
     def rows(self, folder: Path, topics: int, questions: int, *, after: int = 0) -> list[Row]:
         """Rows grouped by topic; `after` so many topics are left out. Raises ValueError where the data has too few."""
