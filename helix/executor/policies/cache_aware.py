@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from helix.executor.engines.base import Reply, shown
 from helix.executor.policies.at_work import AtWork, Replies, Warming, ahead_of, follows, fresh_of, warming_of
 from helix.executor.policies.base import EnginePlace, Warmup
-from helix.executor.policies.ordered import plan_order
 from helix.executor.policies.outline import Outline
 from helix.executor.policies.prefix_cache import ROLE, TEXT, Node, messages_of, prompt_text
 from helix.executor.policies.rank import USABLE, Rank, Ticket
@@ -39,6 +38,8 @@ REPLY = 256
 # So many warm-ups in a row may fail before no more are made.
 FAILURES = 3
 _ENOUGH = 30
+# The place of a call's priority behind which it is about one row.
+_ROW = 3
 # While many replies are decoded, half of each is there in the mean.
 HALF = 0.5
 # A pass of decoding costs about so many times what a pass of prefill does beside its tokens.
@@ -52,8 +53,7 @@ PARKED = 0.1
 
 
 class CacheAwareQueue:
-    """See the module. `key` orders the calls, `outline` says what follows on each. To show what they are worth, parts
-    can be left out: beginnings computed ahead (`warm_ups`), calls held back for want of room (`ledger`), what is held
+    """See the module. `outline` says what follows on each call. To show what they are worth, parts can be left out: beginnings computed ahead (`warm_ups`), calls held back for want of room (`ledger`), what is held
     for a row between its calls (`holds`), the choice of a rank by what it holds (`affinity`).
     """
 
@@ -61,7 +61,6 @@ class CacheAwareQueue:
         self,
         place: EnginePlace,
         *,
-        key: Callable[[Call], Any] = plan_order,
         outline: Outline | None = None,
         warm_ups: bool = True,
         ledger: bool = True,
@@ -76,7 +75,6 @@ class CacheAwareQueue:
         self._affinity = affinity
         self._keeps = capabilities.keeps
         self._at_once = min(each, capabilities.max_running or each)
-        self._key = key
         self._outline = outline or Outline()
         self._worth = capabilities.pass_tokens or WORTH
         self._warms = warm_ups and place.warm is not None
@@ -110,7 +108,10 @@ class CacheAwareQueue:
     def put(self, call: Call) -> None:
         request = call.request
         text = None if request is None else prompt_text(request.model or "", request.messages)
-        ticket = Ticket(call, self._key(call), 0 if text is None else len(text), self._outline.level(call.node))
+        level = self._outline.level(call.node)
+        # Within a row the call with the longest rest behind it goes first.
+        key = (*call.priority[:_ROW], -level, *call.priority[_ROW:])
+        ticket = Ticket(call, key, 0 if text is None else len(text), level)
         ticket.reserve = self._reply_length(call) * self._per_token
         rank = self._place(call, text)
         row = self._rows.get(call.instance)
@@ -210,11 +211,14 @@ class CacheAwareQueue:
             self._wake()
 
     def _next(self, rank: Rank) -> Call | Warmup | None:
-        if not rank.wide:
-            return self._try(rank, wide=False)
-        job = self._try(rank, wide=True)
-        # Where the call with the longest rest finds no room, another one may.
-        return self._try(rank, wide=False) if job is None and self.no_room else job
+        job = self._try(rank, wide=rank.wide)
+        if job is None and self.no_room:
+            # Where the call whose turn it is finds no room, the first by the other order may; not for ever.
+            waits = rank.first(wide=rank.wide)
+            if waits is not None and waits.passed < self._at_once:
+                job = self._try(rank, wide=not rank.wide)
+                waits.passed += job is not None
+        return job
 
     def _wide(self, rank: Rank, now: float) -> bool:
         """Whether calls with the longest rest behind them go first: near the end, so that the last ones are short and

@@ -37,8 +37,9 @@ class Ticket:
     """A call in a rank's line. `node` is the end of its prompt in the rank's tree (None: it shares nothing).
 
     `size` is the length of its prompt, `expected` what of it was in the cache when it was let go, `reserve` what its
-    reply is expected to take, `load` what it adds to the work of the rank. `queued` says that the engine had as many
-    calls as it runs when it was let go, `held` are calls that wait for its end.
+    reply is expected to take, `load` what it adds to the work of the rank. `passed` counts those that went before it
+    while it had no room, `queued` says that the engine had as many calls as it runs when it was let go, `held` are
+    calls that wait for its end.
     """
 
     __slots__ = (
@@ -50,6 +51,7 @@ class Ticket:
         "level",
         "load",
         "node",
+        "passed",
         "queued",
         "reserve",
         "serial",
@@ -62,6 +64,7 @@ class Ticket:
         self.level = level
         # Its place in line; 0: it is in none.
         self.serial = 0
+        self.passed = 0
         self.began = 0.0
         self.size = size
         self.node: Node | None = None

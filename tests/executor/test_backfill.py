@@ -1,0 +1,49 @@
+"""Calls that find room go on while a larger one waits for it, but not for ever; and the order within a row."""
+
+from __future__ import annotations
+
+from test_baselines import a_call, end, place, rows_of, taken
+
+from helix.executor.policies.cache_aware import CacheAwareQueue
+from helix.executor.policies.outline import Outline
+
+
+class Rests(Outline):
+    """What follows on each step, in seconds."""
+
+    def __init__(self, **levels: float) -> None:
+        super().__init__()
+        self._levels = levels
+
+
+def test_small_calls_pass_one_that_has_no_room_as_often_as_the_engine_runs_calls() -> None:
+    queue = CacheAwareQueue(place(kv=1000, slots=4), outline=Rests(large=1.0, small=9.0), warm_ups=False)
+    large = [a_call(row, "large", f"{row}" * 2400) for row in range(2)]
+    small = [a_call(row, "small", f"{row}" * 34) for row in range(2, 9)]
+    for call in (*large, *small):
+        queue.put(call)
+    # Beside the first large one there is room for a small one and no other large one.
+    assert rows_of(taken(queue)) == [0, 2]
+    gone = []
+    running = small[0]
+    while True:
+        end(queue, running, prompt=10)  # of forty characters, its role included
+        queue.row_ended(running.instance)
+        following = taken(queue)
+        if not following:
+            break
+        assert len(following) == 1
+        running = following[0]
+        gone.append(running.row)
+    # Four have passed the second large one with the first of them; now it waits alone.
+    assert gone == [3, 4, 5]
+    end(queue, large[0], prompt=600)
+    assert rows_of(taken(queue))[0] == 1
+
+
+def test_within_a_row_the_longest_rest_goes_first() -> None:
+    queue = CacheAwareQueue(place(slots=8), outline=Rests(short=1.0, long=5.0), warm_ups=False)
+    for row in (1, 0):
+        queue.put(a_call(row, "short", f"{row} short", index=0))
+        queue.put(a_call(row, "long", f"{row} long", index=1))
+    assert [(call.row, call.step) for call in taken(queue)] == [(0, "long"), (0, "short"), (1, "long"), (1, "short")]
