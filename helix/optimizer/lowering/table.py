@@ -64,7 +64,8 @@ class Decoding:
 
     def of(self, prompt: float, output: float) -> float:
         """The seconds of decoding a reply in a full batch."""
-        return (self._step * output + self._engine.f * self._engine.contexts(prompt, output)) / 1000
+        engine = self._engine
+        return (self._step * engine.steps(output) + engine.f * engine.contexts(prompt, output)) / 1000
 
     def prefill(self, tokens: float) -> float:
         """The seconds of prefilling tokens, many calls to a pass."""
