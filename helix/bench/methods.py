@@ -23,8 +23,8 @@ KEEPING = "priority"
 class Method:
     """A way to run a batch. `calls` are those in flight on a rank (None: the executor's own choice).
 
-    `plain`: without rules and without merging equal calls. `order`, `router` and `eviction` are the engine's. `tried` are the
-    numbers that stand for it; `source` says who works so.
+    `plain`: without rules and without merging equal calls. `order`, `router` and `eviction` are the engine's. `tried`
+    are the numbers that stand for it; `source` says who works so.
     """
 
     name: str

@@ -62,8 +62,9 @@ class Call:
 
     `request` is what an engine is asked, `instance` what all calls have in common that are for one row at one level of
     the plan, `node` the id of the plan's operator. `rank` is the worker that the policy chose, `keep` how long it wants
-    the prompt cached, against others; `reply` is what the engine answered last. `asked` is what a result store and a journal know the call by; None where there are none. `timer` is
-    there while the call is made: it ends the call where it is given up.
+    the prompt cached, against others; `reply` is what the engine answered last. `asked` is what a result store and a
+    journal know the call by; None where there are none. `timer` is there while the call is made: it ends the call where
+    it is given up.
     """
 
     __slots__ = (

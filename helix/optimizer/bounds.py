@@ -98,8 +98,8 @@ class Work:
     """What the sums are over: calls by mean or one by one. Milliseconds are made of them, tokens throughout.
 
     `pairs` is the sum of n (n + 2 p) over the distinct prefixes: what attention costs, however they are cut. `steps`
-    are those of decoding, one less than the tokens of each reply, `chain` those of the row that has the most of them one
-    after the other; areas are held over them.
+    are those of decoding, one less than the tokens of each reply, `chain` those of the row that has the most of them
+    one after the other; areas are held over them.
     """
 
     p_min: float = 0.0

@@ -18,8 +18,8 @@ from helix.logical import Generate, LogicalPlan, every_node
 class EngineTime:
     """The constants of one deployment. `batch` is the most requests that run at once on a worker, `capacity` the
     tokens that its KV cache holds, `chunk` the tokens of one prefill pass, `workers` how many there are. Where prefill
-    and decoding are apart, `decoders` of them only decode, and the others only prefill. `mixes`: a pass of prefill decodes
-    too, and takes the fixed cost of one.
+    and decoding are apart, `decoders` of them only decode, and the others only prefill. `mixes`: a pass of prefill
+    decodes too, and takes the fixed cost of one.
     """
 
     name: str = "Llama-3.1-8B on H100 (model)"

@@ -12,12 +12,14 @@ from helix.results import RunResult
 from helix.simulation.cost import published_cost
 
 ASKED = '"{{ report }}\\n{{ question }}"'
+AGAIN = '"{{ report }}\\n{{ question }}\\n{{ draft }}"'
+LATER = '"{{ report }}\\n{{ question }}\\n{{ draft }}\\n{{ first }}"'
 REFLECTION = f"""
 workflow reflection(report: text, question: text)
 model m {{ temperature: 0, max_tokens: 16 }}
 draft = llm m {{ system "You answer." user {ASKED} }}
-first = llm m {{ system "You check figures." user "{{{{ report }}}}\\n{{{{ question }}}}\\n{{{{ draft }}}}" }}
-second = llm m {{ system "You check words." user "{{{{ report }}}}\\n{{{{ question }}}}\\n{{{{ draft }}}}\\n{{{{ first }}}}" }}
+first = llm m {{ system "You check figures." user {AGAIN} }}
+second = llm m {{ system "You check words." user {LATER} }}
 final = llm m {{ system "You answer." user {ASKED} assistant "{{{{ draft }}}}" user "{{{{ first }}}}{{{{ second }}}}" }}
 output draft, final
 """

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from typing import TYPE_CHECKING
+
 from helix.executor.policies.prefix_cache import ROLE, TEXT, Node
 from helix.executor.policies.rank import Rank, Ticket
+from helix.places import static_name
+
+if TYPE_CHECKING:
+    from helix.executor.calls import Call
 
 # How prompts go on behind a beginning decides its last tokens: so many characters of so many prompts are looked at.
 FOLLOWS, MOST_FOLLOWS = 24, 2
+# Tokens of a reply until so many of its step are known, where the step has no limit of its own.
+REPLY, ENOUGH = 256, 30
 
 
 class AtWork:
@@ -74,13 +83,33 @@ class Warming:
 
 
 class Replies:
-    """How long the replies of a step are, in tokens."""
+    """How long replies are, in tokens, by step."""
 
-    __slots__ = ("count", "total")
+    __slots__ = ("_counts", "_totals")
 
     def __init__(self) -> None:
-        self.count = 0
-        self.total = 0
+        self._counts: Counter[str] = Counter()
+        self._totals: Counter[str] = Counter()
+
+    def add(self, call: Call, tokens: int) -> None:
+        """A reply has come."""
+        step = static_name(call.step)
+        self._counts[step] += 1
+        self._totals[step] += tokens
+
+    def expected(self, call: Call) -> float:
+        """The length of a reply that is to come: those of its step in the mean, else half of what it may be."""
+        step = static_name(call.step)
+        count = self._counts[step]
+        if count >= ENOUGH:
+            return self._totals[step] / count
+        most = None if call.request is None else call.request.max_tokens
+        return float(min(most or REPLY, REPLY))
+
+    def mean(self) -> float:
+        """The length of all that have come."""
+        count = self._counts.total()
+        return self._totals.total() / count if count else REPLY
 
 
 def follows(node: Node) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from helix.executor.engines.base import Reply, shown
 from helix.executor.policies.at_work import AtWork, Replies, Warming, ahead_of, follows, fresh_of, warming_of
@@ -18,7 +18,6 @@ from helix.executor.policies.base import EnginePlace, Warmup
 from helix.executor.policies.outline import Outline
 from helix.executor.policies.prefix_cache import ROLE, TEXT, Node, messages_of, prompt_text
 from helix.executor.policies.rank import USABLE, Rank, Ticket
-from helix.places import static_name
 
 if TYPE_CHECKING:
     from helix.executor.calls import Call, Outcome
@@ -33,11 +32,8 @@ SHORTEST = 8.0
 MOVE = 512.0
 # Characters of a token until replies have told.
 PER_TOKEN = 4.0
-# Tokens of a reply until some of its step are known, where the step has no limit of its own.
-REPLY = 256
 # So many warm-ups in a row may fail before no more are made.
 FAILURES = 3
-_ENOUGH = 30
 # The place of a call's priority behind which it is about one row.
 _ROW = 3
 # While many replies are decoded, half of each is there in the mean.
@@ -53,8 +49,9 @@ PARKED = 0.1
 
 
 class CacheAwareQueue:
-    """See the module. `outline` says what follows on each call. To show what they are worth, parts can be left out: beginnings computed ahead (`warm_ups`), calls held back for want of room (`ledger`), what is held
-    for a row between its calls (`holds`), the choice of a rank by what it holds (`affinity`).
+    """See the module. `outline` says what follows on each call. To show what they are worth, parts can be left out:
+    beginnings computed ahead (`warm_ups`), calls held back for want of room (`ledger`), what is held for a row between
+    its calls (`holds`), the choice of a rank by what it holds (`affinity`).
     """
 
     def __init__(
@@ -83,7 +80,7 @@ class CacheAwareQueue:
         self._rows: dict[object, AtWork] = {}
         self._count = 0
         self._warming: dict[Call, Warming] = {}
-        self._replies: dict[str, Replies] = {}
+        self._replies = Replies()
         self._characters = self._tokens = 0.0
         self._per_token = PER_TOKEN
         for rank in self._ranks:
@@ -112,7 +109,8 @@ class CacheAwareQueue:
         # Within a row the call with the longest rest behind it goes first.
         key = (*call.priority[:_ROW], -level, *call.priority[_ROW:])
         ticket = Ticket(call, key, 0 if text is None else len(text), level)
-        ticket.reserve = self._reply_length(call) * self._per_token
+        # What a reply holds while it is decoded, in the mean.
+        ticket.reserve = HALF * self._replies.expected(call) * self._per_token
         rank = self._place(call, text)
         row = self._rows.get(call.instance)
         if row is None:
@@ -160,20 +158,6 @@ class CacheAwareQueue:
 
         return min(self._ranks, key=lambda each: (cost(each), each.number))
 
-    def _reply_length(self, call: Call) -> float:
-        """The tokens that a reply is expected to hold while it is decoded: half of what those of its step take in the
-        mean, else of what it may take.
-        """
-        known = self._replies.get(static_name(call.step))
-        most = None if call.request is None else call.request.max_tokens
-        if known is None or known.count < _ENOUGH:
-            return HALF * min(most or REPLY, REPLY)
-        return HALF * known.total / known.count
-
-    def _mean_reply(self) -> float:
-        count = sum(each.count for each in self._replies.values())
-        return sum(each.total for each in self._replies.values()) / count if count else REPLY
-
     # --- calls out ---
 
     def take(self) -> Call | Warmup | None:
@@ -213,17 +197,22 @@ class CacheAwareQueue:
     def _next(self, rank: Rank) -> Call | Warmup | None:
         job = self._try(rank, wide=rank.wide)
         if job is None and self.no_room:
-            # Where the call whose turn it is finds no room, the first by the other order may; not for ever.
-            waits = rank.first(wide=rank.wide)
-            if waits is not None and waits.passed < self._at_once:
-                job = self._try(rank, wide=not rank.wide)
-                waits.passed += job is not None
+            # Where the call whose turn it is finds no room, the first by the other order may. Not for ever, and none
+            # that begins a dialogue, which wants more room with each turn.
+            waits, other = rank.first(wide=rank.wide), rank.first(wide=not rank.wide)
+            if waits is None or other is None or waits.passed >= self._at_once:
+                return None
+            row = self._rows.get(other.call.instance)
+            if row is not None and not row.begun and self._outline.continues(other.call.node):
+                return None
+            job = self._try(rank, wide=not rank.wide)
+            waits.passed += job is not None
         return job
 
     def _wide(self, rank: Rank, now: float) -> bool:
         """Whether calls with the longest rest behind them go first: near the end, so that the last ones are short and
-        many, where the cache has room for as many and little of it is held for rows meanwhile; and where the run waits
-        for the longest chain of a row anyway.
+        many, where the cache has room for as many or all rows have begun, and little is held for rows meanwhile; and
+        where the run waits for the longest chain of a row anyway.
         """
         capacity = rank.cache.capacity
         if not rank.fresh and rank.chains.bind(now, (row.left for row in self._rows.values() if row.rank is rank)):
@@ -232,7 +221,7 @@ class CacheAwareQueue:
         if capacity is None or not near:
             return near
         # Rows that go on side by side want all their prompts at once.
-        return rank.cache.wanted <= capacity and rank.cache.parked <= PARKED * capacity
+        return (not rank.fresh or rank.cache.wanted <= capacity) and rank.cache.parked <= PARKED * capacity
 
     def _try(self, rank: Rank, *, wide: bool) -> Call | Warmup | None:
         self.no_room = False
@@ -324,7 +313,7 @@ class CacheAwareQueue:
         """Lets go of what is held for rows that wait for a tool, the newest first, where another call beside those that
         run saves more than computing it again costs: each token of a reply takes a pass that all of them share.
         """
-        most = GAIN * self._worth * self._mean_reply() * self._per_token / max(1, rank.running)
+        most = GAIN * self._worth * self._replies.mean() * self._per_token / max(1, rank.running)
         for row in reversed(self._rows.values()):
             if row.rank is rank and row.held is not None and not row.calls and rank.cache.only(row.held) <= most:
                 rank.cache.unpin(row.held, park=True)
@@ -397,8 +386,9 @@ class CacheAwareQueue:
             if not each.sure:
                 each.warm = warming
         number = rank.number if len(self._ranks) > 1 else None
+        keep = self._keep(ticket.call)
         start = replace(
-            request, messages=messages, schema=None, rank=number, follows=follows(node), priority=self._keep(ticket.call)
+            request, messages=messages, schema=None, rank=number, follows=follows(node), priority=keep
         )  # fmt: skip
         return Warmup(start, ticket.call, rank.number)
 
@@ -441,9 +431,7 @@ class CacheAwareQueue:
         elif node is not None:
             rank.cache.forget(node, ticket.expected)
         if reply is not None and reply.completion_tokens is not None:
-            step = self._replies.setdefault(static_name(call.step), Replies())
-            step.count += 1
-            step.total += reply.completion_tokens
+            self._replies.add(call, reply.completion_tokens)
         if reply is not None and reply.prompt_tokens and node is not None:
             self._characters += ticket.size
             self._tokens += reply.prompt_tokens

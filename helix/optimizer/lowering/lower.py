@@ -87,7 +87,7 @@ def lower(plan: LogicalPlan, context: LowerContext | None = None) -> PhysicalPla
     groups, placed = _groups(look, context, decoding, budget)
     warm = warm_prefixes(tree, ops, context.theta)
     wanted = kv_wanted(context, ops, room, rows=look.rows, block=block) if ops else 0
-    tight = context.kv_tokens is not None and (wanted > context.kv_tokens or room.held > 0 and block < look.rows)
+    tight = context.kv_tokens is not None and (wanted > context.kv_tokens or (room.held > 0 and block < look.rows))
     return PhysicalPlan(
         plan=plan,
         ranks=context.ranks,

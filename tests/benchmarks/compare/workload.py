@@ -18,8 +18,8 @@ class Workload:
     """`helix` is the workflow's text, `program` does one row with asyncio, `graph` is a compiled LangGraph of one row.
 
     All three send the same prompts: their texts come from one place. `topics` reads what rows are about, `row` makes
-    one of a topic's question, `sizes` are topics and questions of each by regime. `tight` are the tokens that the server's
-    cache holds under pressure, a quarter of what the rows have in common or less.
+    one of a topic's question, `sizes` are topics and questions of each by regime. `tight` are the tokens that the
+    server's cache holds under pressure, a quarter of what the rows have in common or less.
     """
 
     name: str
