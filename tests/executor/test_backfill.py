@@ -1,10 +1,17 @@
-"""Calls that find room go on while a larger one waits for it, but not for ever; and the order within a row."""
+"""Calls that find room go on while a larger one waits for it, but not for ever; the order within a row; and how many
+calls an engine gets beside those that it runs.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
 from test_baselines import a_call, end, place, rows_of, taken
 
+from helix.executor.engines.base import Capabilities
 from helix.executor.policies.cache_aware import CacheAwareQueue
+from helix.executor.policies.helix_policy import Helix
 from helix.executor.policies.outline import Outline
 
 
@@ -47,3 +54,24 @@ def test_within_a_row_the_longest_rest_goes_first() -> None:
         queue.put(a_call(row, "short", f"{row} short", index=0))
         queue.put(a_call(row, "long", f"{row} long", index=1))
     assert [(call.row, call.step) for call in taken(queue)] == [(0, "long"), (0, "short"), (1, "long"), (1, "short")]
+
+
+@pytest.mark.parametrize(
+    ("reply", "returns", "sent"), [(8, False, 23), (63, False, 17), (400, False, 16), (8, True, 16)]
+)
+def test_as_many_wait_in_the_engine_as_end_before_it_hears_of_the_next_ones(
+    reply: int, returns: bool, sent: int
+) -> None:
+    capabilities = Capabilities(kv_tokens=100_000, prefix_cache=True, max_running=16)
+    outline = Rests()
+    outline._returns = frozenset(("step",) if returns else ())
+    slots = Helix().slots(capabilities, 7)
+    assert slots == 32
+    queue = CacheAwareQueue(replace(place(), capabilities=capabilities, slots=slots), outline=outline)
+    for row in range(64):
+        call = a_call(row, "step", f"{row} asks")
+        assert call.request is not None
+        call.request = replace(call.request, max_tokens=reply)
+        queue.put(call)
+    # A reply of n tokens takes n + 1 passes, and four go by until the next one begins: 16 * 4 / (n + 1) more.
+    assert len(taken(queue)) == sent

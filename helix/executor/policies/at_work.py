@@ -149,3 +149,23 @@ def warming_of(ticket: Ticket) -> Warming | None:
 def fresh_of(node: Node) -> int:
     """The characters of a beginning that are not there yet."""
     return sum(len(each.text) for each in node.path() if not each.sure)
+
+
+def shared_of(ticket: Ticket, worth: float, shortest: float) -> Node | None:
+    """The shallowest beginning of a prompt that is not there and that enough other calls share: so that they save
+    `worth` characters together, and no shorter than `shortest`.
+    """
+    fresh = 0
+    path = [] if ticket.node is None else [each for each in ticket.node.path() if not each.sure]
+    for at, node in enumerate(path):
+        if node.users < 2:
+            return None
+        fresh += len(node.text)
+        if fresh < shortest:
+            continue
+        deeper = path[at + 1] if at + 1 < len(path) else None
+        if deeper is not None and deeper.users == node.users:
+            continue
+        if (node.users - 1) * fresh >= worth:
+            return node
+    return None

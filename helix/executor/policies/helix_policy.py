@@ -10,8 +10,8 @@ from helix.executor.policies.outline import Outline
 from helix.executor.policies.rank import USABLE
 from helix.physical import PhysicalPlan, Planner
 
-# Calls in flight on a rank at most, however many the engine would run.
-MOST_RUNNING = 1024
+# Calls in flight on a rank at most, however many the engine would run, and those that may wait in it beside them.
+MOST_RUNNING, MOST_AHEAD = 1024, 64
 # What can be left out, for what it is worth to show.
 PARTS = {
     "warm-ups": "no beginning is computed ahead",
@@ -48,9 +48,12 @@ class Helix(PolicyBase):
         return phases
 
     def slots(self, capabilities: Capabilities, usual: int) -> int:
-        # As many as run: those that wait in the engine beside them are let in one by one, and take a pass each.
-        running = capabilities.max_running
-        return usual if running is None else capabilities.ranks * min(running, MOST_RUNNING)
+        # As many as run, and no more than it takes to keep them so many: those that wait in the engine are let in one
+        # by one, and take a pass each.
+        if capabilities.max_running is None:
+            return usual
+        running = min(capabilities.max_running, MOST_RUNNING)
+        return capabilities.ranks * (running + min(running, MOST_AHEAD))
 
     def queue(self, place: EnginePlace) -> CallQueue:
         # Without warm-ups the steps that the plan lets lead do what can be done for a cold cache.

@@ -43,9 +43,14 @@ class Outline:
         return node in self._continued
 
     @property
+    def returning(self) -> bool:
+        """Whether rows come back to prompts of theirs."""
+        return bool(self._returns)
+
+    @property
     def keeps(self) -> bool:
-        """Whether rows come back to prompts of theirs, one row after the other. In phases so many come between that
-        it is cheaper to compute them again than to leave them the room.
+        """The same, one row after the other. In phases so many come between that it is cheaper to compute them again
+        than to leave them the room.
         """
         return bool(self._returns) and self.window > 0
 
