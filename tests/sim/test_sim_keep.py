@@ -55,7 +55,7 @@ class Listening(SimEngine):
 
 
 def ran(text: str, eviction: str, **changes: Any) -> tuple[RunResult, Listening]:
-    settings = SimSettings(kv_tokens=2800, max_running=8, policy="lpm", reply_tokens=12, eviction=eviction)
+    settings = SimSettings(kv_tokens=3000, max_running=8, policy="lpm", reply_tokens=12, eviction=eviction)
     engine = Listening(replace(settings, **changes))
     return helix.loads(text).run(ROWS, engine=engine), engine
 
@@ -65,7 +65,7 @@ def test_what_a_row_comes_back_to_is_not_computed_again() -> None:
     kept, engine = ran(REFLECTION, "priority")
     roomy, all_of_it = ran(REFLECTION, "lru", kv_tokens=60_000)
     assert kept.rows == oldest.rows == roomy.rows
-    assert plain.figures.prefilled > 1.1 * all_of_it.figures.prefilled
+    assert plain.figures.prefilled > 1.08 * all_of_it.figures.prefilled
     assert engine.figures.prefilled < 1.005 * all_of_it.figures.prefilled
 
 

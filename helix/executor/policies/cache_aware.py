@@ -47,6 +47,8 @@ LOSS = 16.0
 # The passes that go by from the end of a call until the engine begins the one that follows on it: those in which the
 # call's end is told, the next one is made and sent, and waits for its turn. Measured on SGLang.
 AWAY = 4.0
+# The share of the places in a batch that may be empty for it.
+EMPTY = 0.1
 # The share of a cache that may be held for rows that wait while others go first.
 PARKED = 0.1
 
@@ -187,9 +189,8 @@ class CacheAwareQueue:
         on others, so that it always has one to go on with. Where rows come back to their prompts more of them at once
         would push these out.
         """
-        if self._reply is None or self._outline.returning:
-            return self._at_once
-        return min(self._most, self._at_once + int(self._at_once * AWAY / (1 + self._reply)))
+        share = 0.0 if self._reply is None or self._outline.returning else AWAY / (1 + self._reply)
+        return min(self._most, self._at_once + int(self._at_once * share)) if share >= EMPTY else self._at_once
 
     def _opens(self, rank: Rank, now: float) -> bool:
         """Whether calls of a rank may go now; else they are asked for again when they may."""
