@@ -103,7 +103,7 @@ def test_pages_name_options_that_there_are(page: str) -> None:
         for program in ("engine_compare.py", "policy_tables.py"):
             known |= set(re.findall(r'"(--[a-z-]+)"', (ROOT / "tests/benchmarks" / program).read_text("utf-8")))
         # Options of SGLang.
-        known |= {"--schedule-policy"}
+        known |= {"--schedule-policy", "--radix-eviction-policy"}
     named = set(re.findall(r"`(?:helix \w+ )?(--[a-z][a-z-]*)", TEXTS[page]))
     assert named - known - {"--help", "--update-golden"} == set()
 
