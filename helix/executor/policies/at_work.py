@@ -98,7 +98,7 @@ class Replies:
         self._totals[step] += tokens
 
     def expected(self, call: Call) -> float:
-        """The length of a reply that is to come: those of its step in the mean, else half of what it may be."""
+        """The length of a reply that is to come: those of its step in the mean, else what it may be at most."""
         step = static_name(call.step)
         count = self._counts[step]
         if count >= ENOUGH:
