@@ -215,13 +215,12 @@ class CacheAwareQueue:
     def _next(self, rank: Rank) -> Call | Warmup | None:
         job = self._try(rank, wide=rank.wide)
         if job is None and self.no_room:
-            # Where the call whose turn it is finds no room, the first by the other order may. Not for ever, and none
-            # that begins a dialogue, which wants more room with each turn.
+            # Where the call whose turn it is finds no room, the first by the other order may. Not for ever, and none of
+            # a dialogue, which wants more room with each turn.
             waits, other = rank.first(wide=rank.wide), rank.first(wide=not rank.wide)
             if waits is None or other is None or waits.passed >= self._at_once:
                 return None
-            row = self._rows.get(other.call.instance)
-            if row is not None and not row.begun and self._outline.continues(other.call.node):
+            if not rank.wide and self._outline.continues(other.call.node):
                 return None
             job = self._try(rank, wide=not rank.wide)
             waits.passed += job is not None
