@@ -49,6 +49,6 @@ def test_mistakes_are_told_before_any_run(tmp_path: Path, arguments: tuple[str, 
 
 @pytest.mark.slow
 def test_a_first_look(tmp_path: Path) -> None:
-    ran = command("bench", "--quick", "--table", "stand", cwd=tmp_path)
+    ran = command("bench", "--quick", "--table", "stand", cwd=tmp_path, timeout=180)
     assert ran.returncode == 0, ran.stderr
     assert "w5 8 ample shuffled W2" in ran.stdout
