@@ -120,7 +120,8 @@ class BoundsOf:
             prompt, private = len(call.prompt) // WIDTH, trie.private_tokens(handle)
             self._calls.append((call.row, call.step, prompt, private, output))
             self._work.call(prompt, private, output)
-        self._steps = [(call.row, call.step, each) for call, each in zip(engine.kept, steps, strict=True)]
+        decoded = [(call.row, call.step, each) for call, each in zip(engine.kept, steps, strict=True)]
+        self._work.chain = longest_chain(self._found, decoded)
         for tool in self._tools:
             self._work.tools[tool.lane] = self._work.tools.get(tool.lane, 0.0) + tool.seconds
 
@@ -133,7 +134,6 @@ class BoundsOf:
             alone = engine.prefill(private, prompt - private) + engine.decode(prompt, output)
             times.append((row, step, alone))
         self._work.longest = longest_chain(self._found, times)
-        self._work.chain = longest_chain(self._found, self._steps)
         return self._work.bounds(engine, self._slots, estimated=False)
 
 

@@ -26,7 +26,7 @@ class AtWork:
 
     __slots__ = ("_step", "_turns", "begun", "calls", "free", "held", "last", "left", "number", "rank", "running")
 
-    def __init__(self, rank: Rank, number: int = 0) -> None:
+    def __init__(self, rank: Rank, number: int) -> None:
         self.rank = rank
         self.number = number
         self.calls = self.running = 0

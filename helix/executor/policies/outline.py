@@ -52,7 +52,7 @@ class Outline:
         """The same, one row after the other. In phases so many come between that it is cheaper to compute them again
         than to leave them the room.
         """
-        return bool(self._returns) and self.window > 0
+        return self.returning and self.window > 0
 
     def returns(self, node: str) -> bool:
         """Whether a dialogue goes on from the reply of a step after others have come between."""
