@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -270,6 +271,28 @@ class TestWarming:
             within(server.address, lambda engine: _all(engine.warm(request)))
             (body,) = server.bodies("/generate")
             assert body["input_ids"] == server.ids("<|start|>user\nRead the world of")
+
+    @pytest.mark.parametrize("tokenizes", [True, False])
+    def test_tokens_are_drawn_as_those_of_the_calls_behind_it(self, tokenizes: bool) -> None:
+        # SGLang draws for a whole batch at once: one call that is not greedy makes each pass of the others slower.
+        asked = ask(top_p=0.9, seed=7, stop=("end",), schema=SCHEMA, extra=(("top_k", 5), ("frequency_penalty", 1)))
+
+        async def work(engine: SGLangEngine) -> Reply:
+            await engine.warm(replace(asked, schema=None))
+            return await engine.generate(asked)
+
+        silent = {} if tokenizes else {"answer": on("/v1/tokenize", Answer(status=404))}
+        with FakeSGLang(**silent) as server:
+            within(server.address, work)
+            warmed, called = server.bodies("/generate" if tokenizes else "/v1/chat/completions")[-2:]
+        if tokenizes:
+            warmed, called = warmed["sampling_params"], called["sampling_params"]
+        seed = "sampling_seed" if tokenizes else "seed"
+        drawn = {name: value for name, value in warmed.items() if name in ("temperature", "top_p", "top_k", seed)}
+        assert drawn == {"temperature": 0.0, "top_p": 0.9, "top_k": 5, seed: 7}
+        assert drawn.items() <= called.items()
+        assert {"min_p", "repetition_penalty"} & set(warmed) == {"min_p", "repetition_penalty"} & set(called)
+        assert not {"stop", "json_schema", "response_format", "frequency_penalty"} & set(warmed)
 
     def test_an_adapter_has_a_cache_of_its_own(self) -> None:
         with FakeSGLang(adapters=["own"]) as server:

@@ -39,6 +39,8 @@ SAMPLING = frozenset(
     )
 )
 BESIDE = frozenset(("lora_path", "session_id", "session_params", "custom_logit_processor"))
+# Those of them that decide how the next token of a whole batch is drawn.
+DRAWING = frozenset(("top_k", "min_p"))
 # What SGLang samples with where nothing is asked for. The chat endpoint takes these from a file of the model instead,
 # so it is told them: a call means the same whichever way it goes.
 PLAIN = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
@@ -75,11 +77,7 @@ def native_body(
 ) -> dict[str, Any]:
     """The body for /generate."""
     # A number is always sent: left out it would be 128, null is what the context holds.
-    sampling: dict[str, Any] = {"max_new_tokens": _most(request, max_tokens)}
-    for name, field in (("temperature", "temperature"), ("top_p", "top_p"), ("seed", "sampling_seed")):
-        value = getattr(request, name)
-        if value is not None:
-            sampling[field] = value
+    sampling: dict[str, Any] = {"max_new_tokens": _most(request, max_tokens), **_drawing(request, seed="sampling_seed")}
     if request.stop:
         sampling["stop"] = list(request.stop)
     if constrained:
@@ -90,9 +88,15 @@ def native_body(
     return body
 
 
-def warm_body(ids: list[int], routing: Routing) -> dict[str, Any]:
-    """The body for /generate that computes a prompt and generates nothing."""
-    return {"input_ids": ids, "sampling_params": {"max_new_tokens": 0}, **routing.fields()}
+def warm_body(request: Request, ids: list[int], routing: Routing) -> dict[str, Any]:
+    """The body for /generate that computes a prompt and generates nothing.
+
+    It draws tokens as the calls behind it do: SGLang picks those of a whole batch in the most general way that any call
+    in it has wanted since the batch began, and a batch that was greedy gets slower by half on a CPU.
+    """
+    sampling = {"max_new_tokens": 0, **_drawing(request, seed="sampling_seed")}
+    sampling.update((name, value) for name, value in request.extra if name in DRAWING)
+    return {"input_ids": ids, "sampling_params": sampling, **routing.fields()}
 
 
 def chat_body(
@@ -104,12 +108,9 @@ def chat_body(
         "messages": [{"role": message.role, "content": message.content} for message in request.messages],
         "return_meta_info": True,
         **(PLAIN if plain else {}),
+        **_drawing(request),
         **routing.fields(),
     }
-    for name in ("temperature", "top_p", "seed"):
-        value = getattr(request, name)
-        if value is not None:
-            body[name] = value
     most = _most(request, max_tokens)
     if most is not None:
         body["max_tokens"] = most
@@ -122,10 +123,20 @@ def chat_body(
     return body
 
 
-def warm_chat_body(messages: tuple[Message, ...], model: str, routing: Routing) -> dict[str, Any]:
-    """The body for /v1/chat/completions that computes a prompt, for servers that do not tell tokens."""
-    shown = [{"role": message.role, "content": message.content} for message in messages]
-    return {"model": model, "messages": shown, "max_tokens": 1, "return_meta_info": True, **routing.fields()}
+def warm_chat_body(
+    request: Request, messages: tuple[Message, ...], model: str, routing: Routing, *, plain: bool
+) -> dict[str, Any]:
+    """The body for /v1/chat/completions that computes a prompt, where a server tells no tokens; see `warm_body`."""
+    return {
+        "model": model,
+        "messages": [{"role": message.role, "content": message.content} for message in messages],
+        "max_tokens": 1,
+        "return_meta_info": True,
+        **(PLAIN if plain else {}),
+        **_drawing(request),
+        **{name: value for name, value in request.extra if name in DRAWING},
+        **routing.fields(),
+    }
 
 
 def native_reply(place: Place, raw: bytes, worker: Worker) -> Reply:
@@ -157,6 +168,12 @@ def chat_reply(place: Place, raw: bytes, worker: Worker) -> Reply:
     if not isinstance(text, str):
         raise malformed(place, raw, "a reply without a message")
     return _reply(place, text, meta, worker)
+
+
+def _drawing(request: Request, *, seed: str = "seed") -> dict[str, Any]:
+    """How a request has its tokens drawn, as far as it says."""
+    found = {"temperature": request.temperature, "top_p": request.top_p, seed: request.seed}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _most(request: Request, max_tokens: int | None) -> int | None:

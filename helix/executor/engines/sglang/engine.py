@@ -185,9 +185,10 @@ class SGLangEngine:
             # Adapters have caches of their own, which the chat endpoint finds by the model's name.
             if self._tokenizes and request.messages and model == self._facts[0].model:
                 ids = await self._beginning(request, worker.place)
-                raw = await self._call(worker, "/generate", warm_body(ids, routing), routing.rid)
+                raw = await self._call(worker, "/generate", warm_body(request, ids, routing), routing.rid)
                 return native_reply(worker.place, raw, worker)
-            body = warm_chat_body(closed(request.messages), model, routing)
+            plain = not self._address.chat
+            body = warm_chat_body(request, closed(request.messages), model, routing, plain=plain)
             raw = await self._call(worker, "/v1/chat/completions", body, routing.rid)
             return chat_reply(worker.place, raw, worker)
 
