@@ -184,9 +184,10 @@ def test_rows_that_need_no_call_do_not_hold_up_the_loop() -> None:
 
     async def reply(request: Request) -> str:
         for _ in range(20):
-            began = time.monotonic()
+            # Processor time: what else the machine does is not the loop's.
+            began = time.thread_time()
             await asyncio.sleep(0)
-            waits.append(time.monotonic() - began)
+            waits.append(time.thread_time() - began)
         return "done"
 
     ran = run(text, rows, reply=reply)
