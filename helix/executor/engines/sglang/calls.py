@@ -95,7 +95,6 @@ def warm_body(request: Request, ids: list[int], routing: Routing) -> dict[str, A
     in it has wanted since the batch began. Passes of a greedy batch take a third longer then, on a CPU.
     """
     sampling = {"max_new_tokens": 0, **_drawing(request, seed="sampling_seed")}
-    sampling.update((name, value) for name, value in request.extra if name in DRAWING)
     return {"input_ids": ids, "sampling_params": sampling, **routing.fields()}
 
 
@@ -134,7 +133,6 @@ def warm_chat_body(
         "return_meta_info": True,
         **(PLAIN if plain else {}),
         **_drawing(request),
-        **{name: value for name, value in request.extra if name in DRAWING},
         **routing.fields(),
     }
 
@@ -173,6 +171,7 @@ def chat_reply(place: Place, raw: bytes, worker: Worker) -> Reply:
 def _drawing(request: Request, *, seed: str = "seed") -> dict[str, Any]:
     """How a request has its tokens drawn, as far as it says."""
     found = {"temperature": request.temperature, "top_p": request.top_p, seed: request.seed}
+    found.update((name, value) for name, value in request.extra if name in DRAWING)
     return {name: value for name, value in found.items() if value is not None}
 
 
