@@ -6,7 +6,8 @@ in three regimes: the cache holds all and rows are grouped (ample), the cache ho
 (pressure), half of the rows are repeats (redundant). All methods send the same prompts with the same sampling; each run
 begins with an empty cache. First the number of calls at once is tuned for those methods whose user chooses it, then the
 repeats are measured, the order of the methods rotated. A run that is in FILE already is not made again. `--table FILE`
-only prints.
+only prints; `--keep KEPT` adds the figures of those runs to another file, without their texts, and `--page PAGE` writes
+them into a page.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 from compare import methods  # noqa: E402
 from compare.measure import Run, measure  # noqa: E402
+from compare.page import write  # noqa: E402
 from compare.regimes import REGIMES, Batch, batch, kv_tokens  # noqa: E402
 from compare.results import MEASURED, TUNING, Results, best_at_once, table  # noqa: E402
 from compare.w1 import W1  # noqa: E402
@@ -65,8 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Compares and prints the table."""
     given = _parser().parse_args(arguments)
     if given.table:
-        print(table(Results(given.table).runs))
-        return 0
+        return _show(given.table, given.keep, given.page)
     reason = absent() or (None if given.data.is_dir() else f"there is no folder {given.data}; --data names another")
     if reason:
         print(f"error: {reason}", file=sys.stderr)
@@ -78,6 +79,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         compare(_options(given), results, servers)
     finally:
         servers.stop()
+    print(table(results.runs))
+    return 0
+
+
+def _show(file: Path, kept: Path | None, page: Path | None) -> int:
+    try:
+        results = Results(file)
+        if kept is not None:
+            runs, results = results.runs, Results(kept)
+            results.keep(runs)
+        if page is not None:
+            write(page, results.runs)
+    except (OSError, ValueError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
     print(table(results.runs))
     return 0
 
@@ -145,6 +161,7 @@ class Comparison:
             at_once=at_once,
             phase=phase,
             repeat=repeat,
+            flags=" ".join(self.options.helix_flags) if method == "helix" else "",
         )
         known = self.results.find(run)
         if known is not None:
@@ -228,6 +245,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--data", type=Path, default=data, help="the folder of real data (or HELIX_SHARED_DATA)")
     parser.add_argument("--json", type=Path, help="where runs are kept; those there are not made again")
     parser.add_argument("--table", type=Path, metavar="FILE", help="only print the table of the runs in FILE")
+    parser.add_argument("--keep", type=Path, metavar="FILE", help="with --table: add its runs to FILE, without texts")
+    parser.add_argument("--page", type=Path, metavar="FILE", help="with --table: write the tables into a page")
     parser.add_argument("--workload", type=_some(WORKLOADS), default=tuple(WORKLOADS), metavar="W1,W2,...")
     parser.add_argument("--regime", type=_some(REGIMES), default=REGIMES, metavar="ample,pressure,redundant")
     parser.add_argument(

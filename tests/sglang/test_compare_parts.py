@@ -17,8 +17,9 @@ from compare.calls import Call, asked, flat
 from compare.data import Topic
 from compare.measure import Run, _check_prompts
 from compare.methods import Outcome
+from compare.page import write
 from compare.regimes import batch
-from compare.results import MEASURED, Results, table
+from compare.results import MEASURED, Results, mismatches, table
 from compare.workload import Row, Workload
 
 NAMES = ["W1", "W2", "W3", "W4", "W5"]
@@ -208,3 +209,49 @@ def test_the_table_has_medians_ranges_and_ratios(tmp_path: Path) -> None:
     assert "fan-out 8            8    1,000       300   70%   1.50          11.0 (10.0-12.0)" in text
     assert "100.0%" in text
     assert "best of the others on lpm / Helix: W1 2.20, W2 1.10; geometric mean 1.56" in text
+
+
+def test_figures_are_kept_without_texts_as_further_repeats(tmp_path: Path) -> None:
+    kept = Results(tmp_path / "kept.json")
+    first = [
+        made_run("fan-out", at_once=8, seconds=9.0, texts={"0 a": "x"}),
+        made_run("helix", seconds=5.0, texts={"0 a": "x"}),
+        made_run("helix", seconds=4.0, texts={"0 a": "x"}, flags="--enable-mixed-chunk"),
+        made_run("fan-out", at_once=8, seconds=1.0, phase="tuning"),
+    ]
+    kept.keep(first)
+    kept.keep(first)  # the same ones once more are no repeats
+    kept.keep([made_run("fan-out", at_once=8, seconds=8.0, texts={"0 a": "y"})])
+    runs = Results(tmp_path / "kept.json").runs
+    assert [(run.method, run.flags, run.repeat, run.seconds) for run in runs] == [
+        ("fan-out", "", 0, 9.0),
+        ("helix", "", 0, 5.0),
+        ("helix", "--enable-mixed-chunk", 0, 4.0),
+        ("fan-out", "", 1, 8.0),
+    ]
+    assert all(run.texts == {} for run in runs)
+    assert [mismatches(run, runs[0]) for run in runs] == [0.0, 0.0, 0.0, 1.0]
+
+
+def test_a_page_has_the_best_of_the_others_beside_the_best_of_helix(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "Before.\n<!-- ample lpm -->\nold\n<!-- end -->\n<!-- ample fcfs -->\n<!-- end -->\nAfter.\n", "utf-8"
+    )
+    common = {"calls": 1200, "prefilled": 300, "least": 200}
+    runs = [
+        *(made_run("fan-out", at_once=8, repeat=at, seconds=8.0 + at, **common) for at in range(3)),
+        made_run("everything", seconds=8.5, failures=["row 0"], **common),
+        made_run("langgraph", seconds=9.5, **common),
+        made_run("helix", seconds=6.0, **common),
+        made_run("helix", seconds=4.0, flags="--enable-mixed-chunk", calls=1000, prefilled=220, least=200),
+    ]
+    write(page, runs)
+    text = page.read_text("utf-8")
+    assert "| W1 | 1,200 | `fan-out 8` | 9.0 (8.0-10.0) | 3 | 1.50 | 4.0 | 1 | 1.10 | 2.25 |" in text
+    assert "| geometric mean | | | | | | | | | 2.25 |" in text
+    assert "old" not in text
+    assert "Not measured yet." in text
+    page.write_text("Nothing here.\n", "utf-8")
+    with pytest.raises(ValueError, match="has no line like"):
+        write(page, runs)

@@ -213,6 +213,14 @@ def test_replies_do_not_depend_on_the_schedule(
     assert [reply and reply.text for reply in simulate(Recorder(**other), *requests)] == texts
 
 
+def test_pages_that_a_load_has_locked_go_no_sooner_where_passes_are_taken_together() -> None:
+    # Passes that end before a load does evict others; those that end after it may evict what it brought.
+    calls = [("", 16, 0, None), ("", 54, 0, None), ("a" * 21, 21, 0, None), ("", 47, 0, None), ("", 27, 0, None)]
+    given = {"kv_tokens": 96, "max_running": 5, "eviction": "fifo", "reply_tokens": 60, "step_gap_us": 1.0}
+    tier = {"host": 1000, "host_write": "write-through", "host_load_gbs": 0.01, "host_write_gbs": 0.01}
+    holds(calls, {**given, **tier, "max_prefill": 16, "clip": 1, "retract_steps": 1}, [])
+
+
 SCRIPT = """
 import json, sys
 

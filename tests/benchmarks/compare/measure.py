@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
+import json
 import os
 import re
 import time
@@ -35,6 +37,7 @@ class Run:
     requests again. `least` is P_min. `engine_seconds` is CPU time of the server's processes. `stray_prompts` are
     prompts that were sent and do not follow from the run's own results, or the other way round: 0, or the comparison is
     void. `miscounted` are calls whose tokens differ from the bound's. `load` is the machine's load before the run.
+    `flags` are those of the server that this method alone has. `texts_hash` stands for texts that are not kept.
     """
 
     workload: str
@@ -44,6 +47,7 @@ class Run:
     at_once: int | None
     phase: str
     repeat: int
+    flags: str = ""
     seconds: float = 0.0
     rows: int = 0
     steps: int = 0
@@ -58,6 +62,7 @@ class Run:
     stray_prompts: int = 0
     miscounted: int = 0
     prompts_hash: str = ""
+    texts_hash: str = ""
     load: float = 0.0
     failures: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -66,7 +71,12 @@ class Run:
     @property
     def key(self) -> tuple[Any, ...]:
         """What tells runs apart."""
-        return (self.workload, self.regime, self.policy, self.method, self.at_once, self.phase, self.repeat)
+        return (*self.way, self.phase, self.repeat)
+
+    @property
+    def way(self) -> tuple[Any, ...]:
+        """What repeats have in common."""
+        return (self.workload, self.regime, self.policy, self.method, self.at_once, self.flags)
 
     def to_json(self) -> dict[str, Any]:
         """As a JSON object."""
@@ -98,14 +108,18 @@ def measure(run: Run, server: Server, workload: Workload, rows: Sequence[Row], *
     run.least, run.miscounted = least_prefill(Tokens(server), outcome.calls)
     run.failures, run.notes = outcome.failures, outcome.notes
     run.texts = {f"{row} {step}": text for (row, step), text in sorted(outcome.texts.items())}
+    run.texts_hash = hash_of(run.texts)
     _check_prompts(run, workload, rows, outcome)
     return run
 
 
+def hash_of(texts: dict[str, str]) -> str:
+    """A short hash of the texts of a run."""
+    return hashlib.sha256(json.dumps(sorted(texts.items())).encode()).hexdigest()[:16]
+
+
 def _check_prompts(run: Run, workload: Workload, rows: Sequence[Row], outcome: Outcome) -> None:
     """Works out from a run's results which prompts it must have sent, and compares with those that it did send."""
-    import hashlib
-
     replay = Replay(outcome.texts)
 
     async def again() -> None:

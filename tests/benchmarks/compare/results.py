@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from compare.measure import Run
+from compare.measure import Run, hash_of
 
 MEASURED, TUNING = "measured", "tuning"
 
@@ -30,6 +31,18 @@ class Results:
     def add(self, run: Run, machine: dict[str, Any]) -> None:
         """Keeps a run."""
         self.runs.append(run)
+        self._write(machine)
+
+    def keep(self, runs: Iterable[Run]) -> None:
+        """Adds the figures of measured runs of other files, without the texts: as further repeats, each once."""
+        for run in runs:
+            figures = replace(run, texts={}, texts_hash=run.texts_hash or hash_of(run.texts), repeat=0)
+            same = [each for each in self.runs if each.way == run.way]
+            if run.phase == MEASURED and all(replace(each, repeat=0) != figures for each in same):
+                self.runs.append(replace(figures, repeat=len(same)))
+        self._write({})
+
+    def _write(self, machine: dict[str, Any]) -> None:
         if self._file is not None:
             beside = self._file.with_suffix(".tmp")
             text = json.dumps({"machine": machine, "runs": [each.to_json() for each in self.runs]}, indent=1)
@@ -43,9 +56,64 @@ def best_at_once(runs: Iterable[Run]) -> int | None:
 
 
 def mismatches(run: Run, reference: Run) -> float:
-    """The share of steps whose text is not that of another run."""
+    """The share of steps whose text is not that of another run. Where only hashes are known, all or none."""
+    if not (run.texts and reference.texts):
+        return float(run.texts_hash != reference.texts_hash)
     names = run.texts.keys() | reference.texts.keys()
     return sum(run.texts.get(name) != reference.texts.get(name) for name in names) / max(1, len(names))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """The best of the others and Helix in one place: the repeats of each."""
+
+    workload: str
+    others: Sequence[Run]
+    helix: Sequence[Run]
+
+    @property
+    def ratio(self) -> float:
+        """The median time of the others over that of Helix."""
+        return _median(self.others) / _median(self.helix)
+
+
+def standings(runs: Iterable[Run], regime: str, policy: str) -> list[Standing]:
+    """By workload, where there are runs of both on one scheduling policy without a failure. Helix runs on `lpm`."""
+    ways: dict[tuple[str, bool], dict[tuple[Any, ...], list[Run]]] = {}
+    for run in runs:
+        own = run.method == "helix"
+        if (run.regime, run.phase) == (regime, MEASURED) and not run.failures and (own or run.policy == policy):
+            ways.setdefault((run.workload, own), {}).setdefault(run.way, []).append(run)
+    best = {place: min(found.values(), key=_median) for place, found in ways.items()}
+    names = sorted({workload for workload, _ in best})
+    return [
+        Standing(workload=name, others=best[name, False], helix=best[name, True])
+        for name in names
+        if (name, False) in best and (name, True) in best
+    ]
+
+
+def geometric_mean(found: Iterable[Standing]) -> float:
+    """Of the ratios."""
+    return statistics.geometric_mean([each.ratio for each in found])
+
+
+def seconds(runs: Sequence[Run]) -> str:
+    """The median, and the range where there is one."""
+    times = [run.seconds for run in runs]
+    spread = f" ({min(times):.1f}-{max(times):.1f})" if len(times) > 1 else ""
+    return f"{_median(runs):.1f}{spread}"
+
+
+def middle_run(runs: Iterable[Run]) -> Run:
+    """The run with the median time, of an even number the later one."""
+    made = sorted(runs, key=lambda run: run.seconds)
+    return made[len(made) // 2]
+
+
+def name_of(run: Run) -> str:
+    """The method, with its number of calls at once."""
+    return run.method if run.at_once is None else f"{run.method} {run.at_once}"
 
 
 def table(runs: Sequence[Run]) -> str:
@@ -57,17 +125,17 @@ def table(runs: Sequence[Run]) -> str:
             f"{'':4} {'policy':7} {'method':15} {'calls':>6} {'prompt':>8} {'prefilled':>9} {'hits':>5} {'/P_min':>6}"
             f" {'seconds: median (range)':>25} {'CPU s':>6} {'differ':>6} {'failed':>6}"
         )
-        ratios: dict[str, dict[str, float]] = {}
         for workload in dict.fromkeys(run.workload for run in runs if run.regime == regime):
             here = [run for run in runs if (run.regime, run.workload, run.phase) == (regime, workload, MEASURED)]
             if here:
                 lines += _lines(workload, here)
-                _add_ratios(ratios, workload, here)
-        for policy, found in ratios.items():
-            each = ", ".join(f"{workload} {ratio:.2f}" for workload, ratio in found.items())
-            lines.append(
-                f"  best of the others on {policy} / Helix: {each}; geometric mean {_mean(found.values()):.2f}"
-            )
+        for policy in dict.fromkeys(run.policy for run in runs):
+            found = standings(runs, regime, policy)
+            if found:
+                each = ", ".join(f"{place.workload} {place.ratio:.2f}" for place in found)
+                lines.append(
+                    f"  best of the others on {policy} / Helix: {each}; geometric mean {geometric_mean(found):.2f}"
+                )
         lines.append("")
     return "\n".join(lines)
 
@@ -75,36 +143,19 @@ def table(runs: Sequence[Run]) -> str:
 def _lines(workload: str, runs: Sequence[Run]) -> list[str]:
     reference = next((run for run in runs if run.method != "helix"), runs[0])
     lines = []
-    for policy, method, at_once in dict.fromkeys((run.policy, run.method, run.at_once) for run in runs):
-        same = [run for run in runs if (run.policy, run.method, run.at_once) == (policy, method, at_once)]
-        middle = sorted(same, key=lambda run: run.seconds)[len(same) // 2]
-        seconds = [run.seconds for run in same]
-        spread = f"{statistics.median(seconds):.1f} ({min(seconds):.1f}-{max(seconds):.1f})"
+    for way in dict.fromkeys(run.way for run in runs):
+        same = [run for run in runs if run.way == way]
+        middle = middle_run(same)
         hits = middle.cached_tokens / max(1, middle.prompt_tokens)
-        name = method if at_once is None else f"{method} {at_once}"
         differ = statistics.median(mismatches(run, reference) for run in same)
         failed = sum(len(run.failures) + run.stray_prompts + run.miscounted for run in same)
         lines.append(
-            f"{workload:4} {policy:7} {name:15} {middle.calls:6,} {middle.prompt_tokens:8,} {middle.prefilled:9,}"
-            f" {hits:5.0%} {middle.prefilled / max(1, middle.least):6.2f} {spread:>25} {middle.engine_seconds:6.1f}"
-            f" {differ:6.1%} {failed:6}"
+            f"{workload:4} {middle.policy:7} {name_of(middle):15} {middle.calls:6,} {middle.prompt_tokens:8,}"
+            f" {middle.prefilled:9,} {hits:5.0%} {middle.prefilled / max(1, middle.least):6.2f} {seconds(same):>25}"
+            f" {middle.engine_seconds:6.1f} {differ:6.1%} {failed:6}{'  ' + middle.flags if middle.flags else ''}"
         )
     return lines
 
 
-def _add_ratios(ratios: dict[str, dict[str, float]], workload: str, runs: Sequence[Run]) -> None:
-    helix = [run.seconds for run in runs if run.method == "helix" and not run.failures]
-    if not helix:
-        return
-    for policy in dict.fromkeys(run.policy for run in runs):
-        others: dict[tuple[str, int | None], list[float]] = {}
-        for run in runs:
-            if run.policy == policy and run.method != "helix" and not run.failures:
-                others.setdefault((run.method, run.at_once), []).append(run.seconds)
-        if others:
-            best = min(statistics.median(seconds) for seconds in others.values())
-            ratios.setdefault(policy, {})[workload] = best / statistics.median(helix)
-
-
-def _mean(values: Iterable[float]) -> float:
-    return statistics.geometric_mean(list(values))
+def _median(runs: Iterable[Run]) -> float:
+    return statistics.median(run.seconds for run in runs)

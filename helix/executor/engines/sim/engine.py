@@ -172,6 +172,9 @@ class SimEngine:
 
     async def load(self) -> tuple[Load, ...]:
         """What each worker is doing now."""
+        if self._timeline is not None:
+            for worker in self.workers:
+                worker.catch_up(self._timeline.now())
         return tuple(
             Load(
                 rank=worker.number,
@@ -209,6 +212,7 @@ class SimEngine:
         soon = sorted((each for each in told if each[2] <= 1), key=lambda each: each[2])
         now = self._timeline.now()
         for worker in self.workers:
+            worker.catch_up(now)
             worker.pool.tree.hint(told)
             for text, space, _ in soon:
                 worker.prefetch(text, space, now)

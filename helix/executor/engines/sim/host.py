@@ -35,7 +35,9 @@ class Load:
 
 
 class HostTier:
-    """The host tier of one worker. `changed` is called at the end of each transfer, with the requests that waited."""
+    """The host tier of one worker. `changing` is called before the end of a transfer unlocks what it locked, `changed`
+    after that, with the requests that waited.
+    """
 
     def __init__(
         self,
@@ -46,6 +48,7 @@ class HostTier:
         timeline: Timeline,
         log: EventLog,
         figures: Figures,
+        changing: Callable[[int], None],
         changed: Callable[[list[SimCall], int], None],
     ) -> None:
         self.capacity = settings.host // settings.page
@@ -61,6 +64,7 @@ class HostTier:
         self._timeline = timeline
         self._log = log
         self._figures = figures
+        self._changing = changing
         self._changed = changed
         self._to_gpu = Channel(settings.host_latency_us, settings.host_load_gbs)
         self._from_gpu = Channel(settings.host_latency_us, settings.host_write_gbs)
@@ -95,6 +99,7 @@ class HostTier:
         self._log.add(now, self._number, "write", pages * self._pool.page)
 
         def written(time: int) -> None:
+            self._changing(time)
             self._pool.tree.unlock(node)
             self.tree.unlock(end)
             self._ended([], time)
@@ -200,6 +205,7 @@ class HostTier:
         self._log.add(now, self._number, "load", pages * page)
 
         def loaded(time: int) -> None:
+            self._changing(time)
             self._loads.remove(load)
             self._pool.tree.unlock(load.node)
             self.tree.unlock(here)

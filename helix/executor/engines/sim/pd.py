@@ -157,7 +157,6 @@ class DecodeWorker(Worker):
 
     def _finish(self, now: int) -> None:
         super()._finish(now)
-        self._ends = []
         self._give(now)
 
     def _end(self, call: SimCall, now: int) -> None:

@@ -72,7 +72,9 @@ class Worker:
         self._back: set[int] = set()
         self.host: HostTier | None = None
         if settings.host:
-            self.host = HostTier(settings, self.pool, width, number, timeline, log, self.figures, self._came)
+            self.host = HostTier(
+                settings, self.pool, width, number, timeline, log, self.figures, self.catch_up, self._came
+            )
 
     @property
     def load(self) -> int:
@@ -116,6 +118,7 @@ class Worker:
         """Has the host tier load what it holds of a text, if there is room; gives the tokens on their way then."""
         if self.host is None:
             return 0
+        self.catch_up(now)
         self._cut(now)
         # Pages that the passes under way will take at their end.
         growth = sum(self.pool.growth(call, call.kv + len(self._ends)) for call in self.running)
@@ -141,6 +144,15 @@ class Worker:
             self._start_later(now)
         elif self.waiting:
             self._cut(now)
+
+    def catch_up(self, now: int) -> None:
+        """Takes what passes have generated that have ended into the pool. Whoever changes the pool from outside calls
+        it first: passes that were taken together are in there at the end of the last one only.
+        """
+        ended = min(bisect_left(self._ends, now), len(self._ends) - 1)
+        if ended > 0:
+            del self._ends[:ended]
+            self._generate(ended)
 
     def _cut(self, now: int) -> None:
         """Ends passes of decoding that were taken together after the one that is under way."""
@@ -368,6 +380,7 @@ class Worker:
         self.figures.busy += now - self._started
         if not parts or self.settings.mixed_chunk:
             self._generate(1 if parts else len(self._ends))
+        self._ends = []
         for part in parts:
             self._keep(part.call, now)
             if part.last:
