@@ -60,6 +60,7 @@ class Options:
     size: tuple[int, int] | None
     scale: float
     dtype: str
+    flags: tuple[str, ...]
     helix_flags: tuple[str, ...]
 
 
@@ -161,7 +162,7 @@ class Comparison:
             at_once=at_once,
             phase=phase,
             repeat=repeat,
-            flags=" ".join(self.options.helix_flags) if method == "helix" else "",
+            flags=" ".join(self._flags(method)),
         )
         known = self.results.find(run)
         if known is not None:
@@ -187,9 +188,11 @@ class Comparison:
         if self.regime == "pressure":
             held = round(held * self.options.scale)
         flags = ("--max-total-tokens", str(held), "--dtype", self.options.dtype, *POLICIES[policy])
-        if method == "helix":
-            flags = (*flags, *self.options.helix_flags)
-        return self.servers(*flags)
+        return self.servers(*flags, *self._flags(method))
+
+    def _flags(self, method: str) -> tuple[str, ...]:
+        """Further flags of the server for a method."""
+        return (*self.options.flags, *(self.options.helix_flags if method == "helix" else ()))
 
     def _warm_up(self, server: Server, method: str) -> None:
         """One row before a method's first run, so that neither imports nor the server's first call are measured."""
@@ -235,6 +238,7 @@ def _options(given: argparse.Namespace) -> Options:
         size=given.size,
         scale=given.scale,
         dtype=given.dtype,
+        flags=tuple(given.flags.split()),
         helix_flags=tuple(given.helix_flags.split()),
     )
 
@@ -263,6 +267,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--scale", type=float, default=1.0, help="times the topics, under pressure also the cache")
     parser.add_argument("--dtype", default="float32", help="float32 makes outputs comparable, bfloat16 is quicker")
+    parser.add_argument("--flags", default="", help="further flags of the server, for all methods")
     parser.add_argument("--helix-flags", default="", help="further flags of the server for the runs of Helix")
     parser.add_argument("--quick", action="store_true", help="one repeat, lpm, 16 calls at once instead of tuning")
     return parser

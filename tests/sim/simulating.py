@@ -31,7 +31,8 @@ class Recorder(SimEngine):
 
     def __init__(self, **changes: Any) -> None:
         self.calls: list[SimCall] = []
-        given = {"kv_tokens": 10_000, "request_ms": 0.0, "step_gap_us": 0.0, "reply_tokens": 10_000, **changes}
+        plain = {"request_ms": 0.0, "step_gap_us": 0.0, "reply_tokens": 10_000, "overlap": "off"}
+        given = {"kv_tokens": 10_000, **plain, **changes}
         together = given.pop("together", 32)
         super().__init__(SimSettings(**given), PLAIN, keep_events=True, together=together)
 

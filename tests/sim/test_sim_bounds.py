@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import helix
 from helix.executor.engines.sim import SimSettings
+from helix.executor.engines.sim.settings import OVERLAPS
 from helix.optimizer.engine_time import EngineTime
 from helix.simulating.bounds import BoundsOf, KeepingEngine
 from helix.simulating.wanted import time_of
@@ -64,6 +65,7 @@ SGLANG = st.fixed_dictionaries(
         "mixed_chunk": st.booleans(),
         "prefix_cache": st.booleans(),
         "clip": st.sampled_from([1, 4096]),
+        "overlap": st.sampled_from(OVERLAPS),
     }
 )
 VLLM = st.fixed_dictionaries({**SETTINGS, "dialect": st.just("vllm"), "budget": st.sampled_from([16, 2048])})

@@ -19,7 +19,7 @@ from helix.executor.engines.base import Request
 from helix.executor.engines.sim.eviction import EVICTION
 from helix.executor.engines.sim.log import EventLog
 from helix.executor.engines.sim.pd import DecodeWorker
-from helix.executor.engines.sim.settings import ORDERS, ROUTERS, WRITES
+from helix.executor.engines.sim.settings import ORDERS, OVERLAPS, ROUTERS, WRITES
 from helix.executor.engines.sim.worker import Worker
 
 
@@ -98,8 +98,16 @@ BUDGETS = {
     "clip": st.sampled_from([1, 16, 4096]),
     "retract_steps": st.sampled_from([1, 20]),
 }
+OVERLAP = {"overlap": st.sampled_from(OVERLAPS)}
 PLAIN = st.fixed_dictionaries(
-    {**SIZES, **BUDGETS, "ranks": st.integers(1, 2), "prefix_cache": st.booleans(), "mixed_chunk": st.booleans()}
+    {
+        **SIZES,
+        **BUDGETS,
+        **OVERLAP,
+        "ranks": st.integers(1, 2),
+        "prefix_cache": st.booleans(),
+        "mixed_chunk": st.booleans(),
+    }
 )
 # Slow links, so that transfers last as long as passes.
 TIERS = {
@@ -108,7 +116,9 @@ TIERS = {
     "host_load_gbs": st.sampled_from([0.01, 0.5]),
     "host_write_gbs": st.sampled_from([0.01, 0.5]),
 }
-TIERED = st.fixed_dictionaries({**SIZES, **BUDGETS, **TIERS, "ranks": st.just(1), "mixed_chunk": st.booleans()})
+TIERED = st.fixed_dictionaries(
+    {**SIZES, **BUDGETS, **TIERS, **OVERLAP, "ranks": st.just(1), "mixed_chunk": st.booleans()}
+)
 SPLIT = st.fixed_dictionaries(
     {
         **SIZES,

@@ -82,6 +82,21 @@ def test_a_sweep_finds_the_formula() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("info", "overlap"),
+    [
+        ({"disable_overlap_schedule": False, "device": "cpu"}, "host"),
+        ({"disable_overlap_schedule": False, "device": "cuda"}, "device"),
+        ({"disable_overlap_schedule": True, "device": "cuda"}, "off"),
+    ],
+)
+def test_a_sweep_tells_how_passes_overlap(info: dict[str, Any], overlap: str) -> None:
+    plan = SweepPlan(new=(16, 64), cached=(0, 128), batches=(1, 2), contexts=(32, 64), repeats=1)
+    with Timed(info=info) as server:
+        sweep, _ = swept(server, plan)
+    assert sweep.server["overlap"] == overlap
+
+
 def test_sizes_that_do_not_fit_are_left_out() -> None:
     tight = {"max_total_num_tokens": 400, "max_running_requests": 2, "chunked_prefill_size": 128}
     plan = SweepPlan(new=(16, 64, 128, 512), cached=(0, 320), batches=(1, 2, 8), contexts=(32, 64, 1000), repeats=1)

@@ -37,7 +37,7 @@ class Run:
     requests again. `least` is P_min. `engine_seconds` is CPU time of the server's processes. `stray_prompts` are
     prompts that were sent and do not follow from the run's own results, or the other way round: 0, or the comparison is
     void. `miscounted` are calls whose tokens differ from the bound's. `load` is the machine's load before the run.
-    `flags` are those of the server that this method alone has. `texts_hash` stands for texts that are not kept.
+    `flags` are further ones of the server. `texts_hash` stands for texts that are not kept.
     """
 
     workload: str

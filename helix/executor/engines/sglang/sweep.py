@@ -115,9 +115,19 @@ class _Bench:
             "ranks": facts.ranks,
             "policy": facts.policy or None,
             "max_prefill": self._info.get("max_prefill_tokens"),
+            "overlap": self._overlap(),
         }
         # Prompts that are not cut are told from those of which nothing is known.
         return {**{name: value for name, value in told.items() if value}, "chunk": self._chunk}
+
+    def _overlap(self) -> str | None:
+        """How the server overlaps passes with looking at their results; None where it does not say."""
+        disabled = self._info.get("disable_overlap_schedule")
+        if disabled is None:
+            return None
+        if disabled:
+            return "off"
+        return "host" if self._info.get("device") == "cpu" else "device"
 
     async def _prefills(self) -> list[PrefillPoint]:
         points: list[PrefillPoint] = []

@@ -24,6 +24,7 @@ from helix.executor.engines.sim.replies import Responder, reply_to
 from helix.executor.engines.sim.router import Router
 from helix.executor.engines.sim.settings import SimSettings
 from helix.executor.engines.sim.timeline import ABORT, ARRIVAL, SECOND, Timeline
+from helix.executor.engines.sim.overlap import OverlapWorker
 from helix.executor.engines.sim.vllm import VllmWorker
 from helix.executor.engines.sim.watch import Watcher
 from helix.executor.engines.sim.worker import TOGETHER, Worker
@@ -124,7 +125,8 @@ class SimEngine:
         if settings.dialect == "vllm":
             return tuple(VllmWorker(number, *given, **more) for number in range(settings.ranks))
         if not settings.decode_ranks:
-            return tuple(Worker(number, *given, **more) for number in range(settings.ranks))
+            kind = Worker if settings.overlap == "off" else OverlapWorker
+            return tuple(kind(number, *given, **more) for number in range(settings.ranks))
         first = settings.prefill_ranks
         decoders = tuple(DecodeWorker(number, *given, **more) for number in range(first, settings.ranks))
         more["decoders"] = decoders

@@ -11,6 +11,7 @@ from helix.executor.engines.sim.eviction import eviction
 ORDERS = ("fcfs", "lpm", "dfs-weight", "lof", "random", "routing-key")
 ROUTERS = ("round-robin", "least-queue", "prefix-aware")
 DIALECTS = ("sglang", "vllm")
+OVERLAPS = ("off", "device", "host")
 WRITES = ("write-through", "write-through-selective", "write-back")
 
 _POSITIVE = (
@@ -34,9 +35,13 @@ class SimSettings:
     down to `least_ratio` after `ratio_steps`. When decoding runs out of pages, requests are retracted until
     `retract_steps` more passes fit.
 
+    `overlap` says whether a pass is chosen before the results of the one before are looked at, as SGLang does by
+    default: `device`, where these are looked at while the pass runs; `host`, where the processor that schedules computes
+    too, so that they wait for its end; `off`. Ranks that only prefill or decode do without.
+
     `dialect` is whose scheduler it is. That of vLLM has one kind of pass, of at most `budget` tokens: first those that
     running requests need, then prompts, whole or in part; it evicts a page at a time, and knows nothing of `policy`,
-    `chunk`, `max_prefill`, `mixed_chunk`, priorities, `clip` and ratios.
+    `chunk`, `max_prefill`, `mixed_chunk`, `overlap`, priorities, `clip` and ratios.
 
     `host` is the size of a second tier of the cache in the memory of the host (0: none), of each rank; `host_write`
     says when something is copied there: when it is put into the cache, when it is used for the second time, or when it
@@ -76,6 +81,7 @@ class SimSettings:
     deferred_least: int = 32
     request_ms: float = 3.0
     step_gap_us: float = 1.0
+    overlap: str = "device"
     dialect: str = "sglang"
     budget: int = 2048
     kv_bytes: int = 131_072
@@ -112,7 +118,7 @@ class SimSettings:
                     f"found {getattr(self, name)}"
                 )
         for what, known in (
-            ("policy", ORDERS), ("router", ROUTERS), ("dialect", DIALECTS), ("host_write", WRITES)
+            ("policy", ORDERS), ("router", ROUTERS), ("dialect", DIALECTS), ("host_write", WRITES), ("overlap", OVERLAPS)
         ):  # fmt: skip
             found = getattr(self, what)
             if found not in known:

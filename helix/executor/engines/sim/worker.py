@@ -68,6 +68,9 @@ class Worker:
         # What the running requests hold at the start of the pass; and whether one of them is given up.
         self._context = 0
         self._aborting = False
+        # Who is done and has its place yet, and how many of them the next pass of decoding takes along.
+        self._ending: list[SimCall] = []
+        self._beside = 0
         # Who has come back from a load: had it not been for that, it would have been admitted by now.
         self._back: set[int] = set()
         self.host: HostTier | None = None
@@ -83,7 +86,7 @@ class Worker:
         if self._chunked is not None and all(part.call is not self._chunked for part in self._parts):
             computed += 1
         loading = self.host.waiting if self.host is not None else 0
-        return len(self.running) + len(self.waiting) + computed + loading
+        return len(self.running) + len(self._ending) + len(self.waiting) + computed + loading
 
     @property
     def transfers(self) -> int:
@@ -185,7 +188,7 @@ class Worker:
         parts = self._admit(now)
         if parts:
             self._prefill(parts, now)
-        elif self.running:
+        elif self.running or self._beside:
             self._decode(now)
         else:
             self._rest()
@@ -209,25 +212,26 @@ class Worker:
     def _admit(self, now: int) -> list[Part]:
         """The parts of prompts that a pass computes; none where there is nothing to compute or no room."""
         settings = self.settings
-        looks = self.waiting and (not self._full or settings.priority_scheduling or self._back)
-        if not looks and self._chunked is None:
+        open_ = not self._full or settings.priority_scheduling or self._back
+        come = self._come() if self.waiting and open_ else []
+        if not come and self._chunked is None:
             return []
         decoding = len(self.running) if settings.mixed_chunk else 0
-        admission = Admission(self.pool, settings, self.running, self._ratio, decoding)
+        admission = Admission(self.pool, settings, [*self.running, *self._ending], self._ratio, decoding)
         if self._chunked is not None and not admission.resume(self._chunked):
             return admission.parts
-        if not looks:
+        if not come:
             return admission.parts
         taken: set[int] = set()
-        candidates = self.waiting
+        candidates = come
         alone = self._full and not settings.priority_scheduling
         if alone:
             candidates = [call for call in candidates if call.serial in self._back]
             self._full = False
-        for call in ordered(candidates, self.running, self.pool.tree, settings, self._dice):
+        for call in self._in_order(candidates):
             if not admission.open():
                 break
-            if len(self.running) + len(admission.parts) >= settings.max_running:
+            if len(self.running) + len(self._ending) + len(admission.parts) >= settings.max_running:
                 self._full = True
             elif self.host is not None and self.host.wait_for(call, admission.total(), now):
                 taken.add(call.serial)
@@ -253,6 +257,20 @@ class Worker:
         if taken:
             self.waiting = [call for call in self.waiting if call.serial not in taken]
         return admission.parts
+
+    def _come(self) -> list[SimCall]:
+        """Those of the queue that a pass may take."""
+        return self.waiting
+
+    def _in_order(self, candidates: list[SimCall]) -> list[SimCall]:
+        """The order in which a pass looks at requests. The queue stays so: later passes break ties by it."""
+        found = ordered(candidates, self.running, self.pool.tree, self.settings, self._dice)
+        if len(found) == len(self.waiting):
+            self.waiting = found
+        elif found is not candidates:
+            places = {call.serial for call in found}
+            self.waiting = [*found, *(call for call in self.waiting if call.serial not in places)]
+        return found
 
     def _preempt(self, call: SimCall, now: int) -> bool:
         """Takes running requests of much lower priority back into the queue, worst first; whether any went."""
@@ -314,8 +332,7 @@ class Worker:
                 most = more
             context += call.kv
         self._context = context
-        if self._aborting or self._back or (self.waiting and not self._full):
-            # The next pass may be another one.
+        if self._single():
             most = 1
         while most > 1 and not self._room(most):
             most //= 2
@@ -323,12 +340,17 @@ class Worker:
             # A pass that evicts waits for it.
             most = 1
         time = self._begin(now)
+        batch += self._beside
         for _ in range(max(1, most)):
             context += batch
             time += max(1, round(self._cost.decode(batch, context) * NS_PER_MS))
             self._ends.append(time)
             time += self._gap
         self._end_at(self._ends[-1])
+
+    def _single(self) -> bool:
+        """Whether the pass after the next may be another one than of decoding."""
+        return bool(self._aborting or self._back or (self.waiting and not self._full))
 
     def _room(self, passes: int) -> bool:
         """Whether so many passes of decoding find their pages."""
