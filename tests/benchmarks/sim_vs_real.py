@@ -90,8 +90,23 @@ def _replayed(run: Run, given: argparse.Namespace) -> Replayed:
     told = {**server, "kv_tokens": round(held), "policy": run.policy, "request_ms": given.request_ms}
     # The model's own context is more than such a cache holds.
     told.pop("max_context", None)
+    told |= settings_of(run.flags.split())
     cost = calibrated_cost(given.cost, table=given.table)
     return replay(run, workload, rows, SimSettings(**told), cost, ModelTokens(given.model))
+
+
+def settings_of(flags: Sequence[str]) -> dict[str, str]:
+    """What further flags of the server are to the simulated one. Raises ValueError for others."""
+    told: dict[str, str] = {}
+    words = iter(flags)
+    for flag in words:
+        if flag == "--radix-eviction-policy":
+            told["eviction"] = next(words, "")
+        elif flag == "--disable-overlap-schedule":
+            told["overlap"] = "off"
+        else:
+            raise ValueError(f"a run has the flag {flag} of the server, which is not simulated")
+    return told
 
 
 def report(pairs: Sequence[tuple[Run, Replayed]]) -> list[str]:

@@ -79,6 +79,15 @@ def test_rows_that_are_others_are_refused() -> None:
         replay(run, work, batch, SETTINGS, COST)
 
 
+def test_flags_of_the_server_are_settings_of_the_simulated_one() -> None:
+    from sim_vs_real import settings_of
+
+    flags = ["--radix-eviction-policy", "priority", "--disable-overlap-schedule"]
+    assert settings_of(flags) == {"eviction": "priority", "overlap": "off"}
+    with pytest.raises(ValueError, match="the flag --enable-mixed-chunk of the server, which is not simulated"):
+        settings_of(["--enable-mixed-chunk"])
+
+
 def test_errors_and_orders_are_told() -> None:
     from sim_vs_real import report
 

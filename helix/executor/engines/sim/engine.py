@@ -18,13 +18,13 @@ from helix.executor.engines.sim.call import SimCall
 from helix.executor.engines.sim.eviction import steps
 from helix.executor.engines.sim.log import EventLog, Figures
 from helix.executor.engines.sim.loop import VirtualLoop
+from helix.executor.engines.sim.overlap import OverlapWorker
 from helix.executor.engines.sim.pd import DecodeWorker, PrefillWorker
 from helix.executor.engines.sim.prompts import FOUR_BYTES, WIDTH, Spelling
 from helix.executor.engines.sim.replies import Responder, reply_to
 from helix.executor.engines.sim.router import Router
 from helix.executor.engines.sim.settings import SimSettings
 from helix.executor.engines.sim.timeline import ABORT, ARRIVAL, SECOND, Timeline
-from helix.executor.engines.sim.overlap import OverlapWorker
 from helix.executor.engines.sim.vllm import VllmWorker
 from helix.executor.engines.sim.watch import Watcher
 from helix.executor.engines.sim.worker import TOGETHER, Worker

@@ -36,8 +36,8 @@ class SimSettings:
     `retract_steps` more passes fit.
 
     `overlap` says whether a pass is chosen before the results of the one before are looked at, as SGLang does by
-    default: `device`, where these are looked at while the pass runs; `host`, where the processor that schedules computes
-    too, so that they wait for its end; `off`. Ranks that only prefill or decode do without.
+    default: `device`, where these are looked at while the pass runs; `host`, where the processor that schedules
+    computes too, so that they wait for its end; `off`. Ranks that only prefill or decode do without.
 
     `dialect` is whose scheduler it is. That of vLLM has one kind of pass, of at most `budget` tokens: first those that
     running requests need, then prompts, whole or in part; it evicts a page at a time, and knows nothing of `policy`,
@@ -118,7 +118,8 @@ class SimSettings:
                     f"found {getattr(self, name)}"
                 )
         for what, known in (
-            ("policy", ORDERS), ("router", ROUTERS), ("dialect", DIALECTS), ("host_write", WRITES), ("overlap", OVERLAPS)
+            ("policy", ORDERS), ("router", ROUTERS), ("dialect", DIALECTS), ("host_write", WRITES),
+            ("overlap", OVERLAPS),
         ):  # fmt: skip
             found = getattr(self, what)
             if found not in known:
