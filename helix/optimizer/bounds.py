@@ -207,9 +207,12 @@ def longest_chain(found: Resolution, times: Iterable[Spent], beside: Iterable[Sp
 
     Items of a loop and samples of a step run beside each other, rounds of a `repeat` and turns of an agent one after
     the other; those `beside` the others of their step count where one alone is longer than all of these. The step of an
-    unrolled loop names its item, and has the calls of that one.
+    unrolled loop names its item, and has the calls of that one. In any other loop nobody knows whose item a call is,
+    and an item may have the shortest call of one step and the longest of the next: of the steps in such a loop that
+    follow on one another only the longest call counts.
     """
     own_steps = [(_ITEM.sub("", site.node.step), _calls_of(site.node.step)) for site in found.calls]
+    loops = [_loop_of(found, site) for site in found.calls]
     rows: dict[int, dict[str, dict[str, list[float]]]] = {}
     for row, step, spent in times:
         rows.setdefault(row, {}).setdefault(_ITEM.sub("", step), {}).setdefault(step, []).append(spent)
@@ -218,18 +221,34 @@ def longest_chain(found: Resolution, times: Iterable[Spent], beside: Iterable[Sp
         others.setdefault((row, _ITEM.sub("", step)), []).append((step, spent))
     longest = 0.0
     for row, steps in rows.items():
+        # When a call can begin, and when its row can be over with it.
+        begun = [0.0] * len(found.calls)
         ended = [0.0] * len(found.calls)
         for site in found.calls:
             step, fits = own_steps[site.index]
+            loop = loops[site.index]
             named = [spent for name, spent in steps.get(step, {}).items() if fits is None or fits.fullmatch(name)]
-            gather = sum if isinstance(site.node, Agent) or _in_rounds(found, site) else max
+            in_turn = loop < 0 and (isinstance(site.node, Agent) or _in_rounds(found, site))
+            gather = sum if in_turn else max
             own = max((float(gather(spent)) for spent in named), default=0.0)
             for name, spent in others.get((row, step), ()):
                 own = max(own, spent if fits is None or fits.fullmatch(name) else 0.0)
-            before = max((ended[other] for other in bits(site.needs & ((1 << site.index) - 1))), default=0.0)
-            ended[site.index] = before + own
+            before = list(bits(site.needs & ((1 << site.index) - 1)))
+            same = {other for other in before if loop >= 0 and loops[other] == loop}
+            begun[site.index] = max((begun[other] if other in same else ended[other] for other in before), default=0.0)
+            ended[site.index] = max([begun[site.index] + own, *(ended[other] for other in same)])
         longest = max([longest, *ended])
     return longest
+
+
+def _loop_of(found: Resolution, site: CallSite) -> int:
+    """The outermost loop over items or spread rows that a call is in, of those since the last group; -1: none."""
+    frame, loop = site.frame, -1
+    while frame >= 0 and found.places[frame].kind != "group":
+        if found.places[frame].kind in ("items", "spread"):
+            loop = frame
+        frame = found.places[frame].parent
+    return loop
 
 
 def _calls_of(step: str) -> re.Pattern[str] | None:

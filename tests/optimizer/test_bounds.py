@@ -146,6 +146,30 @@ def test_the_steps_of_an_unrolled_loop_stand_on_the_path() -> None:
     assert both[0] == both[1] == pytest.approx((2 + 40 + 4 + 10) / 1000)
 
 
+def test_of_steps_that_follow_on_one_another_in_a_loop_the_longest_call_counts() -> None:
+    # The item with the long `v` may have the short `u`: nobody is told whose item a call is.
+    plan = plan_of("""
+        workflow w(q: text, items: list[text])
+        views = for item in items {
+          v = llm { user "{{ item }}{{ q }}" }
+          u = llm { user "{{ v }}" }
+          yield u
+        }
+        r = llm { user "{{ views }}" }
+        output r
+    """)
+    calls = [
+        call(0, "views.v", "xQ", "a" * 9),
+        call(0, "views.v", "yQ", "b" * 2),
+        call(0, "views.u", "wide", "c" * 2),
+        call(0, "views.u", "brief", "d" * 7),
+        call(0, "r", "last", "e" * 2),
+    ]
+    found = measured_bounds(plan, calls, CHARS, engine=ROUND)
+    # The prompt of 2 and 8 passes of the longest call, and the prompt of 4 and one pass behind the loop.
+    assert found.critical_path == pytest.approx((2 + 80 + 4 + 10) / 1000)
+
+
 def test_attention_and_small_caches_count() -> None:
     engine = EngineTime(name="round", a=0.0, b=1.0, c=0.5, d=10.0, e=0.0, f=0.0, batch=4, capacity=8)
     found = measured_bounds(PLAN, [call(0, "a", "x" * 10, "o" * 5)], CHARS, engine=engine)

@@ -89,7 +89,8 @@ def test_what_comes_next_is_loaded_from_the_host_ahead() -> None:
     """Six prompts, of which two fit beside the one that runs: the others are on the host."""
 
     def told(hints: bool) -> tuple[int, float]:
-        engine = SimEngine(SimSettings(kv_tokens=2000, host=20_000, reply_tokens=200), published_cost("h100"))
+        given = SimSettings(kv_tokens=2000, host=20_000, reply_tokens=200, overlap="off")
+        engine = SimEngine(given, published_cost("h100"))
         prompts = [(Message(role="user", content=f"{at} " + chr(97 + at) * 2000),) for at in range(6)]
         waited = 0.0
 

@@ -55,7 +55,9 @@ class Listening(SimEngine):
 
 
 def ran(text: str, eviction: str, **changes: Any) -> tuple[RunResult, Listening]:
-    settings = SimSettings(kv_tokens=3000, max_running=8, policy="lpm", reply_tokens=12, eviction=eviction)
+    settings = SimSettings(
+        kv_tokens=3000, max_running=8, policy="lpm", reply_tokens=12, eviction=eviction, overlap="off"
+    )
     engine = Listening(replace(settings, **changes))
     return helix.loads(text).run(ROWS, engine=engine), engine
 

@@ -82,10 +82,11 @@ def _matched(call: SimCall, tree: RadixTree) -> tuple[int, Node]:
 
 
 def _depth_first(waiting: list[SimCall], tree: RadixTree) -> list[SimCall]:
-    """A walk of the tree, at each node into the child first below which most requests end; a node's own come last."""
+    """A walk of the tree, at each node into the child first below which most requests end, of equal ones the older; a
+    node's own come last.
+    """
     ends: dict[Node, list[SimCall]] = {}
     weight: Counter[Node] = Counter()
-    below: dict[Node, dict[Node, None]] = {}
     roots: dict[Node, None] = {}
     # All are matched first: a later match may split the node of an earlier one.
     for call in waiting:
@@ -95,7 +96,6 @@ def _depth_first(waiting: list[SimCall], tree: RadixTree) -> list[SimCall]:
         ends.setdefault(node, []).append(call)
         weight[node] += 1
         while node.parent is not None:
-            below.setdefault(node.parent, {})[node] = None
             node = node.parent
             weight[node] += 1
         roots[node] = None
@@ -107,7 +107,7 @@ def _depth_first(waiting: list[SimCall], tree: RadixTree) -> list[SimCall]:
             made += ends.get(node, ())
             continue
         stack.append((node, True))
-        children = sorted(below.get(node, ()), key=lambda child: -weight[child])
+        children = sorted(filter(weight.__contains__, node.children.values()), key=lambda child: -weight[child])
         stack += [(child, False) for child in reversed(children)]
     return made
 
