@@ -56,6 +56,7 @@ def quality(case: str) -> Outcome:
 def test_no_plan_becomes_worse(case: str, update_golden: bool) -> None:
     found = quality(case)
     assert found.match
+    assert found.over_bound >= 1
     known = json.loads(FILE.read_text("utf-8")) if FILE.exists() else {}
     if update_golden:
         known[case] = {"prefilled": found.prefilled, "over_bound": round(found.over_bound, 4)}
