@@ -92,6 +92,13 @@ class OverlapWorker(Worker):
         self._beside = sum(call.target < call.most_new for call in self._ending)
         super()._step(now)
 
+    def _decode(self, now: int) -> None:
+        if self._ending and not self._room(1):
+            # Who is done gives pages back before anybody is retracted.
+            self._rest()
+            return
+        super()._decode(now)
+
     def _rest(self) -> None:
         if self._unread:
             # With nothing to run, results are looked at right away.
