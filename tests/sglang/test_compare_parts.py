@@ -255,3 +255,13 @@ def test_a_page_has_the_best_of_the_others_beside_the_best_of_helix(tmp_path: Pa
     page.write_text("Nothing here.\n", "utf-8")
     with pytest.raises(ValueError, match="has no line like"):
         write(page, runs)
+
+
+def test_the_tables_of_the_page_are_those_of_the_kept_runs(tmp_path: Path) -> None:
+    page = ROOT / "docs" / "reference" / "benchmarks.md"
+    kept = Results(page.with_name("engine-runs.json")).runs
+    assert kept
+    copy = tmp_path / "page.md"
+    copy.write_bytes(page.read_bytes())
+    write(copy, kept)
+    assert copy.read_text("utf-8") == page.read_text("utf-8")
