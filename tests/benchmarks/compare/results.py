@@ -45,7 +45,8 @@ class Results:
     def _write(self, machine: dict[str, Any]) -> None:
         if self._file is not None:
             beside = self._file.with_suffix(".tmp")
-            text = json.dumps({"machine": machine, "runs": [each.to_json() for each in self.runs]}, indent=1)
+            told = {"machine": machine} if machine else {}
+            text = json.dumps({**told, "runs": [each.to_json() for each in self.runs]}, indent=1)
             beside.write_text(text, encoding="utf-8")
             beside.replace(self._file)
 

@@ -127,7 +127,7 @@ class _Bench:
             return None
         if disabled:
             return "off"
-        return "host" if self._info.get("device") == "cpu" else "device"
+        return "host" if self._facts.device == "cpu" else "device"
 
     async def _prefills(self) -> list[PrefillPoint]:
         points: list[PrefillPoint] = []

@@ -41,18 +41,14 @@ class OverlapWorker(Worker):
         if not parts or self.settings.mixed_chunk:
             self._generate(1 if parts else passes)
         for part in parts:
+            self._go_on(part)
             if part.last:
-                self._chunked = None if self._chunked is part.call else self._chunked
-                part.call.done += 1 if part.call.target else 0
                 self._prompts.append(part.call)
-                self.running.append(part.call)
+                self._computed(part, now)
             else:
                 # A prompt that goes on is put into the tree before the next pass is chosen.
-                self._chunked = part.call
                 self._keep(part.call, now)
-        if self._chunked is not None and self._chunked.aborted:
-            self._leave(self._chunked, now)
-            self._chunked = None
+        self._drop_chunk(now)
         over = [call for call in self.running if call.done >= call.target or call.aborted]
         if over:
             self.running = [call for call in self.running if call.done < call.target and not call.aborted]

@@ -405,22 +405,30 @@ class Worker:
         self._ends = []
         for part in parts:
             self._keep(part.call, now)
-            if part.last:
-                self._chunked = None if self._chunked is part.call else self._chunked
-                # The pass that computes the last token of a prompt gives the first one of its reply.
-                part.call.done += 1 if part.call.target else 0
-                if part.call.first is None:
-                    part.call.first = now
-            else:
-                self._chunked = part.call
+            self._go_on(part)
+            if part.last and part.call.first is None:
+                part.call.first = now
             self._computed(part, now)
-        if self._chunked is not None and self._chunked.aborted:
-            self._leave(self._chunked, now)
-            self._chunked = None
+        self._drop_chunk(now)
         if self._watcher is not None:
             self._watcher.passed(self, self._started, now, prefill=bool(parts))
         self._sort_out(now)
         self._start_later(now)
+
+    def _go_on(self, part: Part) -> None:
+        """Where a prompt stands of which a part is computed."""
+        if part.last:
+            self._chunked = None if self._chunked is part.call else self._chunked
+            # The pass that computes the last token of a prompt gives the first one of its reply.
+            part.call.done += 1 if part.call.target else 0
+        else:
+            self._chunked = part.call
+
+    def _drop_chunk(self, now: int) -> None:
+        """Lets go of a prompt that is computed in part, where it is given up."""
+        if self._chunked is not None and self._chunked.aborted:
+            self._leave(self._chunked, now)
+            self._chunked = None
 
     def _sort_out(self, now: int) -> None:
         """Lets go of the running requests that are done."""
