@@ -35,7 +35,7 @@ wait, made = WAIT, 0
 async def look(key):
     global made
     made += 1
-    ends = time.monotonic() + 60
+    ends = time.monotonic() + 300
     while wait and len(pathlib.Path(wait).read_text().splitlines()) < made and time.monotonic() < ends:
         await asyncio.sleep(0.01)
     return f"The {key} holds " + "boxes and " * 20
