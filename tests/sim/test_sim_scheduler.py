@@ -155,6 +155,19 @@ def test_decoding_waits_for_prefill_unless_chunks_are_mixed() -> None:
     assert times[1] == [10 + 10 + 298 + 5 * 10 + 10, 10 + 10 + 298 + 5 * 10]
 
 
+def test_those_that_decode_sit_a_mixed_pass_out_where_its_prompts_take_the_room() -> None:
+    # Eight pages of 16 tokens: three prompts fill one each, and the next token of each takes another one. The fourth
+    # prompt takes four pages of the five.
+    engine = Recorder(kv_tokens=128, page=16, clip=1, ratio=0.0, least_ratio=0.0, mixed_chunk=True)
+    calls = [ask(tokens(name, 16), 2) for name in "abc"]
+    simulate(engine, *calls, ask(tokens("d", 56), 1), at=(0, 0, 0, 0.01))
+    assert [call.retractions for call in engine.calls] == [0, 0, 0, 0]
+    first, second = engine.events("prefill")
+    assert (first.split()[3], second.split()[3]) == ("48", "56")
+    # 48 and 56 ms of prefill alone, then a pass of decoding.
+    assert ended(engine) == [48 + 56 + 10] * 3 + [48 + 56]
+
+
 def test_admission_keeps_room_for_what_may_be_generated() -> None:
     # 40 tokens and at most 50 each: of 200 tokens the first keeps 0.7 * 50, the second needs 40 + 50 + 1.
     engine = Recorder(kv_tokens=200, reply_tokens=20)

@@ -38,7 +38,7 @@ class OverlapWorker(Worker):
         self.figures.busy += now - self._started
         if not self._ahead:
             self._read(now)
-        if not parts or self.settings.mixed_chunk:
+        if self._decodes:
             self._generate(1 if parts else passes)
         for part in parts:
             self._go_on(part)

@@ -59,9 +59,11 @@ class Worker:
         # Nobody more fits until something ends.
         self._full = False
         self._gap = round(settings.step_gap_us * 1000)
-        # The pass under way: what it computes, and the ends of its passes of decoding. Older ends that fire do nothing.
+        # The pass under way: what it computes, the ends of its passes of decoding, and whether it decodes at all. Older
+        # ends that fire do nothing.
         self._parts: list[Part] = []
         self._ends: list[int] = []
+        self._decodes = False
         self._pass = 0
         self._started = 0
         self._busy = False
@@ -296,14 +298,13 @@ class Worker:
         self._parts = parts
         tokens = sum(part.new for part in parts)
         pairs = sum(part.new * (part.new + 2 * part.before) for part in parts)
-        if self.settings.mixed_chunk and self.running and not self._room(1):
-            self._make_room(now)
-        mixed = self.settings.mixed_chunk and bool(self.running)
+        # Where its prompts leave no room for their tokens, those that decode sit a mixed pass out.
+        self._decodes = self.settings.mixed_chunk and bool(self.running) and self._room(1)
         figures = self.figures
         figures.prefill_passes += 1
         figures.prefilled += tokens
         figures.outside += not self._cost.knows_prefill(tokens, len(parts))
-        if mixed:
+        if self._decodes:
             self._context = sum(call.kv for call in self.running)
             context = self._context + len(self.running)
             took = self._cost.mixed(tokens, pairs, len(self.running), context)
@@ -324,6 +325,7 @@ class Worker:
             if not self._room(1):
                 self._rest()
                 return
+        self._decodes = True
         batch = len(self.running)
         most, context = self._together, 0
         for call in self.running:
@@ -400,7 +402,7 @@ class Worker:
     def _finish(self, now: int) -> None:
         parts, self._parts = self._parts, []
         self.figures.busy += now - self._started
-        if not parts or self.settings.mixed_chunk:
+        if self._decodes:
             self._generate(1 if parts else len(self._ends))
         self._ends = []
         for part in parts:
