@@ -13,7 +13,10 @@ from helix.simulation.cost import LinearCost
 from helix.simulation.table import FORMAT, VERSION, DecodePoint, PrefillPoint, fit_linear
 
 # What a file may say of the server, and what a simulated engine calls it.
-SERVER = ("kv_tokens", "page", "max_running", "max_context", "ranks", "chunk", "max_prefill", "policy", "overlap")
+SERVER = (
+    "kv_tokens", "page", "max_running", "max_context", "ranks", "chunk", "max_prefill", "policy", "overlap",
+    "mixed_chunk",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,4 +97,6 @@ def read_server(path: str | Path) -> tuple[str, dict[str, Any]]:
 def _fits(name: str, value: Any) -> bool:
     if name in ("policy", "overlap"):
         return isinstance(value, str)
+    if name == "mixed_chunk":
+        return isinstance(value, bool)
     return (value is None and name == "chunk") or (isinstance(value, int) and not isinstance(value, bool) and value > 0)

@@ -229,11 +229,31 @@ def test_schemas_stops_and_errors(sglang_server: Server) -> None:
     within(address(sglang_server), work)
 
 
+KEEPING = ("--schedule-policy", "lpm", "--radix-eviction-policy", "priority", "--max-total-tokens", "8192")
+
+
+def test_what_is_computed_ahead_outlives_older_prompts_that_were_answered(sglang_servers: Servers) -> None:
+    """The server has the prompt of a call that has ended one above its reply; a warm-up has no reply."""
+    server = sglang_servers(*KEEPING)
+
+    async def work(engine: SGLangEngine) -> tuple[int, int]:
+        answered = [ask(("system", policy(k, 80)), ("user", "Why?"), max_tokens=4) for k in range(11, 16)]
+        for request in answered[:4]:
+            await engine.generate(request)
+        await engine.warm(ask(("system", policy(20))))
+        await engine.generate(answered[4])
+        found = await engine.generate(ask(("system", policy(20)), ("user", "Why?"), max_tokens=4))
+        lost = await engine.generate(answered[0])
+        return found.cached_tokens or 0, lost.cached_tokens or 0
+
+    found, lost = within(address(server), work)
+    assert found > 300
+    assert lost < 40
+
+
 def test_priorities_keep_prefixes(sglang_servers: Servers) -> None:
     """A warm prefix with a priority outlives more than the cache holds; without, it does not."""
-    server = sglang_servers(
-        "--schedule-policy", "lpm", "--radix-eviction-policy", "priority", "--max-total-tokens", "8192"
-    )
+    server = sglang_servers(*KEEPING)
 
     async def work(engine: SGLangEngine) -> list[int]:
         await engine.warm(ask(("system", policy(1)), priority=5))

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from simulating import Recorder, ask, tokens
+
 import helix
 from helix.executor.engines.base import Request
-from helix.executor.engines.sim import SimEngine, SimSettings
+from helix.executor.engines.sim import SimEngine, SimSettings, run_virtual
 from helix.results import RunResult
 from helix.simulation.cost import published_cost
 
@@ -94,3 +96,22 @@ def test_no_priority_where_it_would_do_nothing_or_something_else() -> None:
     ):
         _, engine = ran(text, eviction, **changes)
         assert {request.priority for request in (*engine.requests, *engine.begun)} == {None}
+
+
+def test_what_is_computed_ahead_outlives_older_prompts_that_were_answered() -> None:
+    """SGLang has the prompt of a call that has ended one above its reply; a warm-up has no reply."""
+    engine = Recorder(kv_tokens=400, eviction="priority", clip=1, ratio=0.0, least_ratio=0.0)
+    old, ahead, large = tokens("a", 100), tokens("b", 100), tokens("c", 240)
+
+    async def work() -> tuple[Any, Any]:
+        await engine.open(concurrency=1)
+        await engine.generate(ask(old, 10))
+        await engine.warm(ask(ahead, 0))
+        await engine.generate(ask(large, 10))
+        # Of the old prompt nothing but the header is left, of the new one all that was computed: not the header of the
+        # reply behind it.
+        return await engine.generate(ask(ahead, 1)), await engine.generate(ask(old, 1))
+
+    found, lost = run_virtual(work())
+    assert found.cached_tokens == 97
+    assert lost.cached_tokens < 10

@@ -110,8 +110,10 @@ class Capabilities:
     tokens in pages of `page` and runs `max_running` requests at once; beside them `decode_ranks` workers only decode
     what these have prefilled. `prefix_cache` says that prompts with an equal beginning share its computation, `warms`
     that the engine is a `WarmingEngine`.
-    `keeps`: the priority of a request says how long its prompt stays cached, and nothing else.
+    `keeps`: the priority of a request says how long its prompt stays cached, and nothing else. What was computed ahead
+    then stays as long as the prompts of calls of the same priority that have ended.
     `pass_tokens` is what a pass of prefill costs beside its tokens, in tokens: below it, computing twice is cheaper.
+    `mixes`: such a pass decodes too, so that it holds nobody up.
     `tool_calls` says that it takes tools and gives calls of its own (None: a `ProbingEngine` finds out).
     """
 
@@ -131,6 +133,7 @@ class Capabilities:
     warms: bool = False
     keeps: bool = False
     pass_tokens: float | None = None
+    mixes: bool = False
     tool_calls: bool | None = False
 
 
@@ -209,3 +212,10 @@ class WarmingEngine(Engine, Protocol):
 
     async def load(self) -> tuple[Load, ...]:
         """What each rank is doing now. Raises EngineError."""
+
+
+def above(priority: int | None) -> int:
+    """The priority of what is computed ahead, where priorities say how long prompts stay cached. SGLang has a prompt
+    whose call has ended one above its reply; without a reply it would be pushed out before all of these.
+    """
+    return (priority or 0) + 1

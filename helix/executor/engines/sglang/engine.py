@@ -11,10 +11,11 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from helix.errors import EngineError, OptionError, name_help
-from helix.executor.engines.base import Capabilities, Load, Message, Reply, Request
+from helix.executor.engines.base import Capabilities, Load, Message, Reply, Request, above
 from helix.executor.engines.fields import count_of, schema_key
 from helix.executor.engines.openai_errors import Place, refuses_schema
 from helix.executor.engines.sglang.address import parse_address
@@ -144,8 +145,9 @@ class SGLangEngine:
             max_running=_least([facts.max_running for facts in self._facts]),
             prefix_cache=all(facts.prefix_cache for facts in self._facts),
             warms=all(facts.prefix_cache for facts in self._facts),
-            keeps=all(facts.pins and not facts.orders_by_priority for facts in self._facts),
+            keeps=self._keeps(),
             pass_tokens=PASS_ON_CPU if self.device == "cpu" else PASS,
+            mixes=all(facts.mixes for facts in self._facts),
         )
 
     async def look(self) -> None:
@@ -179,6 +181,8 @@ class SGLangEngine:
     async def warm(self, request: Request) -> Reply:
         """Computes the beginning that prompts with these messages have in common, whatever follows in the last one."""
         worker = self._pick(request.rank)
+        if self._keeps():
+            request = replace(request, priority=above(request.priority))
         routing = self._routing(request, worker)
         model = self._named(request.model)
         with self._ranks.busy(worker):
@@ -364,6 +368,10 @@ class SGLangEngine:
             return None
         value = wanted or 0
         return -value if facts.low_first and not facts.pins else value
+
+    def _keeps(self) -> bool:
+        """Whether priorities say how long prompts stay cached, and nothing else."""
+        return all(facts.pins and not facts.orders_by_priority for facts in self._facts)
 
     async def _template(self, messages: Sequence[Message], place: Place) -> Template | None:
         roles = _roles(messages)

@@ -35,6 +35,7 @@ class Facts:
     orders_by_priority: bool = False
     low_first: bool = False
     preempts: bool = False
+    mixes: bool = False
     device: str = ""
     seeded: bool = False  # whether a seed makes a sampled reply repeat
     native: str | None = None  # why prompts have to go through the chat endpoint; None: they need not
@@ -133,6 +134,7 @@ def facts_of(
         orders_by_priority=priorities,
         low_first=info.get("schedule_low_priority_values_first") is True,
         preempts=priorities and info.get("disable_priority_preemption") is not True,
+        mixes=info.get("enable_mixed_chunk") is True,
         device=str(info.get("device") or ""),
         seeded=info.get("enable_deterministic_inference") is True,
         native=_why_not_native(info, about),

@@ -116,6 +116,7 @@ class _Bench:
             "policy": facts.policy or None,
             "max_prefill": self._info.get("max_prefill_tokens"),
             "overlap": self._overlap(),
+            "mixed_chunk": facts.mixes,
         }
         # Prompts that are not cut are told from those of which nothing is known.
         return {**{name: value for name, value in told.items() if value}, "chunk": self._chunk}

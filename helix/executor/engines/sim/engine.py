@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
 
 from helix.errors import EngineError
-from helix.executor.engines.base import Capabilities, FinishReason, Hint, Load, Reply, Request
+from helix.executor.engines.base import Capabilities, FinishReason, Hint, Load, Reply, Request, above
 from helix.executor.engines.failures import status_error
 from helix.executor.engines.sim.call import SimCall
 from helix.executor.engines.sim.eviction import steps
@@ -115,6 +116,7 @@ class SimEngine:
             warms=settings.prefix_cache,
             keeps=settings.eviction == "priority" and not settings.priority_scheduling,
             pass_tokens=self.cost.pass_tokens,
+            mixes=settings.mixed_chunk or settings.dialect == "vllm",
         )
 
     def _made(self, timeline: Timeline) -> tuple[Worker, ...]:
@@ -168,6 +170,8 @@ class SimEngine:
             raise EngineError("a warm-up of no token")
         if tokens >= self.settings.longest:
             raise status_error(400, f"prompt too long: needs {tokens} tokens", kind="prompt.too_long")
+        if self.settings.eviction == "priority" and not self.settings.priority_scheduling:
+            request = replace(request, priority=above(request.priority))
         call = self._call(request, text, tokens, 0, 0)
         await self._done(call, request.rank)
         return self._reply(call, "", "length")

@@ -21,6 +21,7 @@ class Pool:
             settings.page * width, eviction(settings.eviction), leaf_pages=blocks, marks_rest=not blocks
         )
         self._caches = settings.prefix_cache
+        self._raises = settings.eviction == "priority" and not blocks
 
     @property
     def free(self) -> int:
@@ -82,7 +83,12 @@ class Pool:
         before = call.node
         text = call.beginning(pages * self.page)
         # What the request found is a hit once, when it is first put in behind it.
-        _, node = self.tree.insert(text, call.space, priority=call.priority or 0, known=call.known)
+        priority = call.priority or 0
+        _, node = self.tree.insert(text, call.space, priority=priority, known=call.known)
+        if self._raises and call.kv > call.prompt:
+            # The prompt is to outlive the reply behind it: SGLang puts it in once more, one above.
+            whole = call.prompt // self.page
+            self.tree.insert(call.beginning(whole * self.page), call.space, priority=priority + 1, known=whole)
         # Pages that another request has put in meanwhile are held twice, and its own go.
         call.private -= pages - call.held
         self.private -= pages - call.held
