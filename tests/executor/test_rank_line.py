@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+from test_baselines import place
+
+from helix.executor.policies.cache_aware import CacheAwareQueue
 from helix.executor.policies.rank import STALE, Rank, Ticket
 
 
@@ -26,6 +29,24 @@ def test_calls_that_leave_by_one_order_leave_the_other_too() -> None:
             assert len(rank._heap) <= STALE + 2
             assert len(rank._levels) <= STALE + 2
     assert len(rank) == 0
+
+
+def test_a_call_that_goes_to_another_rank_is_in_no_line_but_that_one() -> None:
+    ranks = CacheAwareQueue(place(ranks=2))._ranks
+    for number in range(5):
+        ranks[0].push(waiting(number))
+    for number in range(4):
+        ranks[1].push(waiting(10 + number))
+    # Counted by each rank for itself it would have the same place in both.
+    ranks[1].push(ranks[0].take_last())
+    gone: list[list[int]] = [[], []]
+    for rank, found in zip(ranks, gone, strict=True):
+        while (ticket := rank.first_of(1)) is not None:
+            assert ticket is rank.first()
+            rank.remove(ticket)
+            found.append(ticket.key[0])
+    assert gone == [[0, 1, 2, 3], [4, 10, 11, 12, 13]]
+    assert [len(rank) for rank in ranks] == [0, 0]
 
 
 def test_the_orders_stay_what_they_are() -> None:

@@ -8,14 +8,17 @@ computed first, alone, and they follow. A call is held back while the cache has 
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from helix.executor.engines.base import Reply, shown
 from helix.executor.policies.at_work import AtWork, Replies, Warming, ahead_of, follows, fresh_of, shared_of, warming_of
+from helix.executor.policies.balance import Balance
 from helix.executor.policies.base import EnginePlace, Warmup
 from helix.executor.policies.outline import Outline
+from helix.executor.policies.pace import Pace
 from helix.executor.policies.prefix_cache import ROLE, TEXT, Node, messages_of, prompt_text
 from helix.executor.policies.rank import RECENT, USABLE, Rank, Ticket
 
@@ -57,7 +60,7 @@ PARKED = 0.1
 class CacheAwareQueue:
     """See the module. `outline` says what follows on each call. To show what they are worth, parts can be left out:
     beginnings computed ahead (`warm_ups`), calls held back for want of room (`ledger`), what is held for a row between
-    its calls (`holds`), the choice of a rank by what it holds (`affinity`).
+    its calls (`holds`), the choice of a rank by what it holds (`affinity`), shares of the cache by stage (`balance`).
     """
 
     def __init__(
@@ -69,11 +72,13 @@ class CacheAwareQueue:
         ledger: bool = True,
         holds: bool = True,
         affinity: bool = True,
+        balance: bool = True,
     ) -> None:
         capabilities = place.capabilities
         count = max(1, capabilities.ranks)
         each = max(1, -(-place.slots // count))
-        self._ranks = [Rank(number, each, capabilities.kv_tokens, bounded=ledger) for number in range(count)]
+        places, kv = itertools.count(1), capabilities.kv_tokens
+        self._ranks = [Rank(number, each, kv, bounded=ledger, places=places) for number in range(count)]
         self._holds = holds
         self._affinity = affinity
         self._keeps = capabilities.keeps
@@ -81,6 +86,7 @@ class CacheAwareQueue:
         self._most = each
         self._reply: float | None = None
         self._outline = outline or Outline()
+        self._balance = Balance(self._outline, self._at_once if balance else 0)
         self._worth = capabilities.pass_tokens or WORTH
         self._warms = warm_ups and place.warm is not None
         self._failures = 0
@@ -93,6 +99,7 @@ class CacheAwareQueue:
         self._per_token = PER_TOKEN
         for rank in self._ranks:
             rank.resize(PER_TOKEN)
+            rank.pace = Pace(cost=0.0) if capabilities.mixes else rank.pace
         self.no_room = False
         self._wake: Callable[[], None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -116,7 +123,8 @@ class CacheAwareQueue:
         level = self._outline.level(call.node)
         # Within a row the call with the longest rest behind it goes first.
         key = (*call.priority[:_ROW], -level, *call.priority[_ROW:])
-        ticket = Ticket(call, key, 0 if text is None else len(text), level)
+        size = 0 if text is None else len(text)
+        ticket = Ticket(call, key, size, level, self._outline.hops(call.node))
         expected = self._replies.expected(call)
         self._reply = expected if self._reply is None else self._reply + (expected - self._reply) / RECENT
         # What a reply holds while it is decoded, in the mean.
@@ -243,7 +251,7 @@ class CacheAwareQueue:
 
     def _try(self, rank: Rank, *, wide: bool) -> Call | Warmup | None:
         self.no_room = False
-        while (ticket := rank.first(wide=wide)) is not None:
+        while (ticket := self._balance.first(rank, self._per_token, wide=wide)) is not None:
             if not ticket.call.wanted():
                 rank.remove(ticket)
                 # Taken like one that is made, so that both end alike.
@@ -435,6 +443,7 @@ class CacheAwareQueue:
             rank.cache.forget(node, ticket.expected)
         if reply is not None and reply.completion_tokens is not None:
             self._replies.add(call, reply.completion_tokens)
+            self._balance.ended(ticket, reply.completion_tokens)
         if reply is not None and reply.prompt_tokens and node is not None:
             self._characters += ticket.size
             self._tokens += reply.prompt_tokens

@@ -19,6 +19,7 @@ PARTS = {
     "ledger": "calls are let go whatever room the cache has",
     "holds": "nothing is held for a row between its calls",
     "affinity": "calls go to the rank with the least to do, whatever it holds",
+    "balance": "large calls take the cache whatever they leave of it for small ones",
 }
 
 
@@ -67,6 +68,7 @@ class Helix(PolicyBase):
             ledger="ledger" not in without,
             holds="holds" not in without,
             affinity="affinity" not in without,
+            balance="balance" not in without,
         )
 
     def describe(self) -> str:

@@ -15,6 +15,8 @@ class Outline:
         self._turns: dict[str, int] = {}
         self._continued: frozenset[str] = frozenset()
         self._returns: frozenset[str] = frozenset()
+        # By the steps that follow: calls, and the tokens that one holds times those of its reply.
+        self.stages: dict[int, tuple[float, float]] = {}
         # The rows that are worked on side by side; 0 where they go phase by phase.
         self.window = 0
 
@@ -22,6 +24,7 @@ class Outline:
         """Takes a plan."""
         self._levels = {step.node: round(step.rank_up, 6) for step in physical.steps}
         self._hops = _hops(physical)
+        self.stages = _stages(physical, self._hops)
         agents = (node for node in every_node(physical.plan.sink) if isinstance(node, Agent))
         self._turns = {node.id: node.max_turns for node in agents}
         self._continued, self._returns = _continued(physical)
@@ -76,6 +79,16 @@ def _hops(physical: PhysicalPlan) -> dict[str, int]:
             found[node] = 1 + max((found.get(each, 0) for each in readers.get(node, ())), default=0)
         left = [node for node in left if node not in found]
     return found
+
+
+def _stages(physical: PhysicalPlan, hops: dict[str, int]) -> dict[int, tuple[float, float]]:
+    """By the steps that follow one another from a call on: how many calls there are, and what one takes of a cache."""
+    found: dict[int, tuple[float, float]] = {}
+    for step in physical.steps:
+        calls, area = found.get(hops[step.node], (0.0, 0.0))
+        reply = step.output_tokens
+        found[hops[step.node]] = calls + step.calls, area + step.calls * reply * (step.private_tokens + reply / 2)
+    return {stage: (calls, area / calls if calls else 0.0) for stage, (calls, area) in sorted(found.items())}
 
 
 def _continued(physical: PhysicalPlan) -> tuple[frozenset[str], frozenset[str]]:

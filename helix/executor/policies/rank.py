@@ -9,6 +9,8 @@ corrects it: where much was expected and little found, less is let in.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterator
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from helix.executor.policies.chains import Chains
@@ -36,10 +38,11 @@ STALE = 256
 class Ticket:
     """A call in a rank's line. `node` is the end of its prompt in the rank's tree (None: it shares nothing).
 
-    `size` is the length of its prompt, `expected` what of it was in the cache when it was let go, `reserve` what its
-    reply is expected to take, `load` what it adds to the work of the rank. `passed` counts those that went before it
-    while it had no room, `queued` says that the engine had as many calls as it runs when it was let go, `held` are
-    calls that wait for its end.
+    `size` is the length of its prompt, `stage` are the steps that follow one another from it on, `expected` what of the
+    prompt was in the cache when it was let go, `reserve` what its reply is expected to take, `took` what it added to
+    what the cache has to hold when it was let go, `load` what it adds to the work of the rank. `passed` counts those
+    that went before it while it had no room, `queued` says that the engine had as many calls as it runs when it was let
+    go, `held` are calls that wait for its end.
     """
 
     __slots__ = (
@@ -56,12 +59,15 @@ class Ticket:
         "reserve",
         "serial",
         "size",
+        "stage",
+        "took",
     )
 
-    def __init__(self, call: Call, key: Any, size: int, level: float = 0.0) -> None:
+    def __init__(self, call: Call, key: Any, size: int, level: float = 0.0, stage: int = 1) -> None:
         self.call = call
         self.key = key
         self.level = level
+        self.stage = stage
         # Its place in line; 0: it is in none.
         self.serial = 0
         self.passed = 0
@@ -70,6 +76,7 @@ class Ticket:
         self.node: Node | None = None
         self.expected = 0
         self.reserve = 0.0
+        self.took = 0.0
         self.load = 0.0
         self.queued = False
         self.held: list[Ticket] = []
@@ -77,10 +84,19 @@ class Ticket:
 
 class Rank:
     """A rank's line, tree and ledger. `slots` are the calls that may be in flight on it; unless it is `bounded`, any of
-    them fits. Lengths are in characters.
+    them fits. Lengths are in characters. `places` number the places in line: calls go from one rank to another, so
+    ranks count together.
     """
 
-    def __init__(self, number: int, slots: int, kv_tokens: int | None, *, bounded: bool = True) -> None:
+    def __init__(
+        self,
+        number: int,
+        slots: int,
+        kv_tokens: int | None,
+        *,
+        bounded: bool = True,
+        places: Iterator[int] | None = None,
+    ) -> None:
         self.number = number
         self.slots = slots
         self.cache = PrefixCache()
@@ -96,16 +112,20 @@ class Rank:
         # Rows that have begun and wait for something else than a call, and what a call takes that nothing else holds.
         self.idle = 0
         self.own = 0.0
+        # By stage what calls that run have added to the cache, and what one does in the mean.
+        self.taken: dict[int, float] = {}
+        self.sizes: dict[int, float] = {}
         self._kv_tokens = kv_tokens
         self._bounded = bounded
         # Rows that have a call and have not begun.
         self.fresh = 0
-        # The line twice: in the order of the plan, and by what follows each call, the longest rest first. An entry
-        # whose number is not the call's own any more counts for nothing.
+        # The line three times: in the order of the plan, by what follows each call, the longest rest first, and by
+        # stage. An entry whose number is not the call's own any more counts for nothing.
         self._heap: list[tuple[Any, int, Ticket]] = []
+        self._stages: dict[int, list[tuple[Any, int, Ticket]]] = {}
         self._levels: list[tuple[float, Any, int, Ticket]] = []
         self._count = 0
-        self._serial = 0
+        self._places = count(1) if places is None else places
         self._replies = 0
         self._lost = self._asked = 0.0
 
@@ -117,13 +137,14 @@ class Rank:
 
     def push(self, ticket: Ticket) -> None:
         """Puts a call in line."""
-        self._serial += 1
         self._count += 1
-        ticket.serial = self._serial
-        heapq.heappush(self._heap, (ticket.key, self._serial, ticket))
-        heapq.heappush(self._levels, (-ticket.level, ticket.key, self._serial, ticket))
-        # A call that leaves by one of the two orders stays in the other: such entries go before they are most of it.
-        orders: tuple[list[Any], list[Any]] = (self._heap, self._levels)
+        ticket.serial = serial = next(self._places)
+        stage = self._stages.setdefault(ticket.stage, [])
+        heapq.heappush(self._heap, (ticket.key, serial, ticket))
+        heapq.heappush(stage, (ticket.key, serial, ticket))
+        heapq.heappush(self._levels, (-ticket.level, ticket.key, serial, ticket))
+        # A call that leaves by one of the orders stays in the others: such entries go before they are most of it.
+        orders: tuple[list[Any], ...] = (self._heap, self._levels, stage)
         for heap in orders:
             if len(heap) > 2 * self._count + STALE:
                 heap[:] = [entry for entry in heap if entry[-1].serial == entry[-2]]
@@ -131,10 +152,11 @@ class Rank:
 
     def first(self, *, wide: bool = False) -> Ticket | None:
         """The call whose turn it is: by the plan, or (`wide`) by the rest of the workflow that waits for it."""
-        heap: list[Any] = self._levels if wide else self._heap
-        while heap and heap[0][-1].serial != heap[0][-2]:
-            heapq.heappop(heap)
-        return heap[0][-1] if heap else None
+        return _first(self._levels if wide else self._heap)
+
+    def first_of(self, stage: int) -> Ticket | None:
+        """The first call of a stage, by the plan."""
+        return _first(self._stages.get(stage, []))
 
     def remove(self, ticket: Ticket) -> None:
         """Takes a call out."""
@@ -154,7 +176,7 @@ class Rank:
         made = [entry[2] for entry in sorted(waiting, key=lambda entry: entry[:2])]
         for ticket in made:
             self.remove(ticket)
-        self._heap, self._levels = [], []
+        self._heap, self._levels, self._stages = [], [], {}
         return made
 
     # --- the ledger ---
@@ -170,16 +192,23 @@ class Rank:
         """
         if self.cache.capacity is None or self.running == 0 or ticket.node is None or not self._bounded:
             return True
-        wanted = self.cache.pinned + self.reserved + self.cache.unpinned(ticket.node) + ticket.reserve + more
+        wanted = self.cache.pinned + self.reserved + self.takes(ticket) + more
         return wanted <= share * self.omega * self.cache.capacity
+
+    def takes(self, ticket: Ticket) -> float:
+        """What a call would add to what the cache has to hold."""
+        return ticket.reserve + (self.cache.unpinned(ticket.node) if ticket.node is not None else 0)
 
     def begin(self, ticket: Ticket) -> None:
         """A call is let go."""
         self.running += 1
         self.reserved += ticket.reserve
+        stage, ticket.took = ticket.stage, self.takes(ticket)
+        size = self.sizes.get(stage, ticket.took)
+        self.sizes[stage] = size + (ticket.took - size) / RECENT
+        self.taken[stage] = self.taken.get(stage, 0.0) + ticket.took
         if ticket.node is not None:
-            self.own += (self.cache.unpinned(ticket.node) + ticket.reserve - self.own) / RECENT
-        if ticket.node is not None:
+            self.own += (ticket.took - self.own) / RECENT
             ticket.expected = self.cache.held(ticket.node)
             self.cache.pin(ticket.node)
             fresh = [each for each in ticket.node.path() if not each.resident]
@@ -191,6 +220,7 @@ class Rank:
         """A call that was let go has ended."""
         self.running -= 1
         self.pace.ended()
+        self.taken[ticket.stage] -= ticket.took
         self.reserved -= ticket.reserve
         if ticket.node is not None:
             for each in ticket.node.path():
@@ -218,3 +248,10 @@ class Rank:
             self.omega = min(1.0, self.omega + GROW)
         self._replies = 0
         self._lost = self._asked = 0.0
+
+
+def _first(heap: list[Any]) -> Ticket | None:
+    """The first call of an order that waits yet."""
+    while heap and heap[0][-1].serial != heap[0][-2]:
+        heapq.heappop(heap)
+    return heap[0][-1] if heap else None
