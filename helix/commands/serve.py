@@ -26,11 +26,14 @@ from helix.progress import say
 from helix.serving import cpu
 from helix.serving.command import ServerCommand, with_extra
 from helix.serving.server import Server, reachable, refuse_taken
-from helix.serving.settings import Asked, gpu_command, with_settings
+from helix.serving.settings import MIXED, Asked, gpu_command, with_settings
+from helix.simulation.shapes import keeps_no_state
 
 WELL, INTERRUPTED = 0, 130
 # The address of no server in particular: what is planned for one.
 ADDRESS = "sglang://127.0.0.1:30000"
+# Beside these SGLang refuses to mix passes, or has nothing to mix.
+UNMIXED = ("--speculative-", "--enable-hisparse", "--disaggregation-mode", "--enable-encoder-swa-bounded-replay")
 INSTALL = "pip install 'helix-workflows[sglang]'"
 
 
@@ -63,7 +66,9 @@ def serve_command(
     if source is not None and workflow is None:
         raise OptionError("--input is for the rows of a workflow, and none is given")
     plan = None if workflow is None else _plan(workflow, source, constants, asked, on_cpu=on_cpu)
-    command = with_extra(with_settings(command, asked, () if plan is None else plan.advice), extra)
+    left_out = None if MIXED.flag in extra else _unmixed(None if on_cpu else asked.model, extra)
+    advice = () if plan is None else plan.advice
+    command = with_extra(with_settings(command, asked, advice, mixed=left_out is None), extra)
     asked = replace(asked, host=command.value("--host") or asked.host, port=_port(command, asked.port))
     click.echo(command.line)
     if not quiet:
@@ -71,6 +76,8 @@ def serve_command(
             say(f"  {line}")
         if plan is not None and plan.kv_wanted and source is not None:
             say(f"note: these rows want a KV cache of {plan.kv_wanted:,} tokens on each rank")
+        if left_out is not None:
+            say(f"note: {MIXED.flag} is left out: {left_out}")
     if dry_run:
         if on_cpu and not cpu.installed(cpu.home()) and not quiet:
             say(f"note: nothing is installed in {cpu.home()} yet; without --dry-run it is installed first")
@@ -122,6 +129,20 @@ def _until_ended() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _unmixed(model: str | None, extra: tuple[str, ...]) -> str | None:
+    """Why passes of prefill must not decode beside, or None. No `model` is that of the CPU recipe; `extra` are flags of
+    the user's own.
+
+    What layers keep beside keys and values is lost in such a pass (an open fault of SGLang: its issue 39342).
+    """
+    for word in extra:
+        if word.startswith(UNMIXED):
+            return f"it does not go with {word.partition('=')[0]}"
+    if model is not None and not keeps_no_state(model):
+        return f"it is for models with attention in all layers, and of {model} nobody knows"
+    return None
 
 
 def _models(workflow: Workflow, constants: dict[str, str]) -> list[str]:

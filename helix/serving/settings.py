@@ -9,6 +9,11 @@ from dataclasses import dataclass, replace
 from helix.physical import EngineAdvice
 from helix.serving.command import Flag, ServerCommand
 
+MIXED = EngineAdvice(
+    flag="--enable-mixed-chunk",
+    value="",
+    why="a pass that computes prompts decodes too: replies do not wait for it",
+)
 # What no plan has to ask for. SGLang's own defaults are fcfs and, on most GPUs, pages of one token.
 USUAL = (
     EngineAdvice(
@@ -17,6 +22,7 @@ USUAL = (
         why="of the requests that wait those go first whose beginning is cached",
     ),
     EngineAdvice(flag="--page-size", value="1", why="a shared beginning is shared to its last token"),
+    MIXED,
 )
 REPORTS = (
     Flag(name="--enable-cache-report", why="replies tell how much of their prompt was cached"),
@@ -61,8 +67,10 @@ def gpu_command(asked: Asked) -> ServerCommand:
     )
 
 
-def with_settings(command: ServerCommand, asked: Asked, advice: Iterable[EngineAdvice]) -> ServerCommand:
-    """The command with its address, its ranks, and what Helix and the plan want of it."""
+def with_settings(
+    command: ServerCommand, asked: Asked, advice: Iterable[EngineAdvice], *, mixed: bool
+) -> ServerCommand:
+    """The command with its address, its ranks, and what Helix and the plan want of it; `mixed`: passes may mix."""
     flags = {flag.name: flag for flag in command.flags}
     flags["--host"] = Flag(name="--host", value=asked.host, why="where it listens")
     flags["--port"] = Flag(name="--port", value=str(asked.port), why="where it listens")
@@ -73,6 +81,8 @@ def with_settings(command: ServerCommand, asked: Asked, advice: Iterable[EngineA
         why = "asked for: more tokens fit, and replies may differ a little"
         flags["--kv-cache-dtype"] = Flag(name="--kv-cache-dtype", value=asked.kv_dtype, why=why)
     for each in {each.flag: each for each in (*USUAL, *advice)}.values():
+        if each.flag == MIXED.flag and not mixed:
+            continue
         # What was asked for, and what this machine needs, stands.
         flags.setdefault(each.flag, Flag(name=each.flag, value=each.value or None, why=each.why))
     for flag in REPORTS:

@@ -228,6 +228,10 @@ _ALSO = {
     "llama-3.1-8b-turbo": "llama-3.1-8b",
     "mixtral-8x7b-v0.1": "mixtral-8x7b",
 }
+# Types of models, as configurations name them, whose layers all attend.
+_ATTEND = (
+    "llama", "mistral", "mixtral", "phi3", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "deepseek_v2", "deepseek_v3",
+)  # fmt: skip
 MODELS: dict[str, ModelShape] = {name: shape_of(config, name) for name, config in _CONFIGS.items()}
 
 
@@ -240,6 +244,25 @@ def plain_name(name: str) -> str:
     return _ALSO.get(short, short)
 
 
+def keeps_no_state(name: str) -> bool:
+    """Whether all layers of a model are known to attend, so that all it keeps of a prompt are keys and values by token;
+    others carry a state along (Mamba, linear attention). By name, or by its folder or `config.json`.
+    """
+    path = Path(name).expanduser()
+    if not path.exists():
+        return _known(plain_name(name)) is not None
+    try:
+        config = json.loads((path / CONFIG if path.is_dir() else path).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    if not isinstance(config, dict):
+        return False
+    inner = config.get("text_config")
+    config = {**config, **(inner if isinstance(inner, dict) else {})}
+    layers = set(config.get("layer_types") or ())
+    return config.get("model_type") in _ATTEND and layers <= {"full_attention", "sliding_attention"}
+
+
 def model_shape(name: str) -> ModelShape:
     """The shape of a model: by name, also as Hugging Face writes it (a suffix such as -FP8 or -AWQ tells the size of
     its weights), or of a `config.json` or the folder that holds one. Raises OptionError.
@@ -248,13 +271,19 @@ def model_shape(name: str) -> ModelShape:
     if name.endswith(".json") or path.is_dir() or name.startswith((".", "/", "~")):
         return read_shape(path)
     short = plain_name(name)
+    found = _known(short)
+    if found is None:
+        help = name_help(short, MODELS, "models", most=40)
+        raise OptionError(f"no shape of model `{name}`; {help}; others by the path of their {CONFIG}")
+    return found
+
+
+def _known(short: str) -> ModelShape | None:
+    """The shape of a model by its plain name, with weights of the size that a suffix tells."""
     found = MODELS.get(short)
     bits = _BITS.search(short)
     if found is None and bits is not None:
         base = MODELS.get(plain_name(short[: bits.start()]))
         if base is not None:
             return replace(base, name=short, dtype_bytes=0.5 if bits[1] in _FOUR else 1.0)
-    if found is None:
-        help = name_help(short, MODELS, "models", most=40)
-        raise OptionError(f"no shape of model `{name}`; {help}; others by the path of their {CONFIG}")
     return found

@@ -102,9 +102,14 @@ def test_pages_name_options_that_there_are(page: str) -> None:
     if page in ("docs/reference/benchmarks.md", "docs/reference/benchmark-tables.md"):
         for program in ("engine_compare.py", "policy_tables.py"):
             known |= set(re.findall(r'"(--[a-z-]+)"', (ROOT / "tests/benchmarks" / program).read_text("utf-8")))
-    if page in ("docs/reference/benchmarks.md", "docs/explanation/simulator.md"):
+    if page in (
+        "docs/reference/benchmarks.md",
+        "docs/explanation/simulator.md",
+        "docs/explanation/scheduling.md",
+        "docs/how-to/serve-with-sglang.md",
+    ):
         # Options of SGLang.
-        known |= {"--schedule-policy", "--radix-eviction-policy", "--disable-overlap-schedule"}
+        known |= {"--schedule-policy", "--radix-eviction-policy", "--disable-overlap-schedule", "--enable-mixed-chunk"}
     named = set(re.findall(r"`(?:helix \w+ )?(--[a-z][a-z-]*)", TEXTS[page]))
     assert named - known - {"--help", "--update-golden"} == set()
 

@@ -121,6 +121,45 @@ def test_the_model_is_the_one_that_the_workflow_names(tmp_path: Path) -> None:
     assert flags(done.stdout)["--served-model-name"] == "org/small"
 
 
+@pytest.mark.parametrize(
+    ("model", "extra", "left_out"),
+    [
+        ("meta-llama/Llama-3.1-8B-Instruct", (), None),
+        ("Qwen/Qwen3-8B-FP8", (), None),
+        ("Qwen/Qwen3-Next-80B-A3B-Instruct", (), "of Qwen/Qwen3-Next-80B-A3B-Instruct nobody knows"),
+        ("qwen3-8b", ("--speculative-algorithm=EAGLE",), "it does not go with --speculative-algorithm"),
+        ("qwen3-8b", ("--disaggregation-mode", "prefill"), "it does not go with --disaggregation-mode"),
+        ("qwen3-8b", ("--tp-size", "2"), None),
+        ("Qwen/Qwen3-Next-80B-A3B-Instruct", ("--enable-mixed-chunk",), None),
+    ],
+)
+def test_passes_are_mixed_where_that_is_known_to_be_right(
+    model: str, extra: tuple[str, ...], left_out: str | None
+) -> None:
+    done = command("serve", "-m", model, "--dry-run", "--", *extra)
+    assert done.returncode == 0
+    assert ("--enable-mixed-chunk" in flags(done.stdout)) == (left_out is None)
+    notes = [line for line in done.stderr.splitlines() if line.startswith("note: --enable-mixed-chunk")]
+    assert len(notes) == (left_out is not None)
+    assert left_out is None or notes[0].endswith(left_out)
+
+
+def test_whether_passes_are_mixed_is_read_from_a_model_s_folder(tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    for config, mixes in (
+        ({"model_type": "qwen3"}, True),
+        ({"model_type": "qwen3", "layer_types": ["full_attention", "sliding_attention"]}, True),
+        ({"model_type": "qwen3", "layer_types": ["full_attention", "linear_attention"]}, False),
+        ({"model_type": "other", "text_config": {"model_type": "llama"}}, True),
+        ({"model_type": "mamba2"}, False),
+        ([], False),
+    ):
+        file.write_text(json.dumps(config))
+        assert ("--enable-mixed-chunk" in command("serve", "-m", tmp_path, "--dry-run").stdout) == mixes
+    file.unlink()
+    assert "--enable-mixed-chunk" not in command("serve", "-m", tmp_path, "--dry-run").stdout
+
+
 def test_the_cpu_recipe_is_printed_with_its_environment(tmp_path: Path) -> None:
     home = tmp_path / "a folder"
     done = command("serve", "--cpu", "--dry-run", "--ranks", 2, env={"HELIX_SGLANG_HOME": str(home)})
@@ -130,6 +169,7 @@ def test_the_cpu_recipe_is_printed_with_its_environment(tmp_path: Path) -> None:
     assert str(home / "venv" / "bin" / "python") in words
     assert flags(done.stdout)["--device"] == "cpu"
     assert flags(done.stdout)["--dp-size"] == "2"
+    assert "--enable-mixed-chunk" in flags(done.stdout)
     assert "nothing is installed" in done.stderr
     assert not home.exists()
 

@@ -55,6 +55,12 @@ def _advice(
         value=str(chunk),
         why=f"a call adds up to {fresh:,.0f} tokens of its own: a pass takes some calls, and decoding goes on between",
     )
+    yield EngineAdvice(
+        flag="--enable-mixed-chunk",
+        value="",
+        why="a pass that computes prompts decodes too: replies do not wait for it (models with attention in all "
+        "layers)",
+    )
     if context.kv_tokens is not None:
         yield EngineAdvice(
             flag="--max-running-requests",
