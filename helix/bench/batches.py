@@ -162,10 +162,10 @@ def _summed(
 def bound_of(
     reference: Reference, cost: LinearCost, *, ranks: int, kv_tokens: int, max_running: int
 ) -> tuple[float, str]:
-    """The lower bound of a run in seconds, and what binds it."""
+    """The lower bound of a run in seconds, and what binds it, also where passes of prefill decode too."""
     engine = EngineTime(
-        name=cost.name, a=cost.a, b=cost.b, c=cost.c, d=cost.d, e=cost.e, f=cost.f,
-        batch=max_running, capacity=kv_tokens, workers=ranks,
+        name=cost.name, a=min(cost.a, cost.d + cost.e), b=cost.b, c=cost.c, d=cost.d, e=cost.e, f=cost.f,
+        batch=max_running, capacity=kv_tokens, workers=ranks, mixes=True,
     )  # fmt: skip
     work = Work(
         p_min=reference.distinct,

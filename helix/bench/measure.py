@@ -72,6 +72,7 @@ def run_cell(cell: Cell, reference: Reference, folder: Path | None = None) -> Ou
         policy=method.order,
         router=method.router,
         eviction=method.eviction,
+        mixed_chunk=method.mixed,
         prefix_cache=method.prefix_cache,
         seed=cell.seed,
     )

@@ -1,7 +1,8 @@
 """What is compared: a policy, the calls at once, the rules, and the engine's own settings, by one name.
 
 A name is `METHOD` or `METHOD@N`, N calls at once on each rank (rows at once for those that count rows); `METHOD` is one
-of those here or any policy of the executor. All run on the same executor, with the same prompts and replies. What a
+of those here or any policy of the executor, and `METHOD+mixed` is it on a server whose passes of prefill decode too, as
+that of Helix does. All run on the same executor, with the same prompts and replies. What a
 method's users would tune is tuned: `cap`, `row-cap` and `query-wise` stand for several numbers: the best one counts.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from typing import Any
 
 from helix.errors import OptionError, name_help
 from helix.executor.policies.choose import FORMS, choose_policy
@@ -17,14 +19,15 @@ from helix.executor.policies.choose import FORMS, choose_policy
 AHEAD = 256 + 128
 # The eviction that `helix serve` starts an engine with where rows keep something: what is wanted later goes last.
 KEEPING = "priority"
+_MIXED = "+mixed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Method:
     """A way to run a batch. `calls` are those in flight on a rank (None: the executor's own choice).
 
-    `plain`: without rules and without merging equal calls. `order`, `router` and `eviction` are the engine's. `tried`
-    are the numbers that stand for it; `source` says who works so.
+    `plain`: without rules and without merging equal calls. `order`, `router`, `eviction` and `mixed` (passes of prefill
+    decode too) are the engine's. `tried` are the numbers that stand for it; `source` says who works so.
     """
 
     name: str
@@ -34,31 +37,27 @@ class Method:
     order: str = "lpm"
     router: str = "prefix-aware"
     eviction: str = "lru"
+    mixed: bool = False
     prefix_cache: bool = True
     store: bool = False
     tried: tuple[int, ...] = ()
     source: str = ""
 
 
+# The server that `helix serve` starts.
+_SERVED: dict[str, Any] = {"eviction": KEEPING, "mixed": True}
 _ALL = (
-    Method(name="helix", policy="helix", plain=False, store=True, eviction=KEEPING, source="the default"),
-    Method(name="helix-unordered", policy="plan", plain=False, store=True, source="Helix without its policy"),
+    Method(name="helix", policy="helix", plain=False, store=True, **_SERVED, source="the default"),
+    Method(name="helix-unordered", policy="plan", plain=False, store=True, mixed=True, source="without its policy"),
+    Method(name="helix-no-rules", policy="helix", store=True, **_SERVED, source="without rewriting and merging"),
     Method(
-        name="helix-no-rules",
-        policy="helix",
-        store=True,
-        eviction=KEEPING,
-        source="Helix without rewriting and merging",
+        name="helix-no-kv", policy="helix", plain=False, store=True, mixed=True, prefix_cache=False,
+        source="no prefix cache at all",
     ),
+    Method(name="helix-no-store", policy="helix", plain=False, **_SERVED, source="knows nothing of the day before"),
     Method(
-        name="helix-no-kv", policy="helix", plain=False, store=True, prefix_cache=False, source="no prefix cache at all"
-    ),
-    Method(
-        name="helix-no-store",
-        policy="helix",
-        plain=False,
-        eviction=KEEPING,
-        source="Helix that knows nothing of the day before",
+        name="helix-apart", policy="helix", plain=False, store=True, eviction=KEEPING,
+        source="on a server that computes prompts and decodes in passes apart, as it does by default",
     ),
     Method(
         name="query-wise",
@@ -118,7 +117,7 @@ _ALL = (
     Method(name="round-robin", policy="lpm", router="round-robin", source="router: taking turns"),
     Method(name="least-queue", policy="lpm", router="least-queue", source="router: shortest queue"),
     Method(name="cache-aware", policy="lpm", source="router: the worker that holds most of the prompt"),
-)
+)  # fmt: skip
 # Those that Helix is compared with by default; policies of other systems come with the executor.
 ABLATIONS = tuple(method.name for method in _ALL if method.name.startswith("helix-"))
 ROUTERS = ("round-robin", "least-queue", "cache-aware")
@@ -128,6 +127,8 @@ METHODS = {method.name: method for method in _ALL}
 def method_of(name: str) -> Method:
     """A method by its name. Raises OptionError."""
     plain, at, number = name.strip().partition("@")
+    mixed = plain.endswith(_MIXED)
+    plain = plain.removesuffix(_MIXED)
     found = METHODS.get(plain)
     if found is None:
         try:
@@ -137,8 +138,10 @@ def method_of(name: str) -> Method:
                 raise
             known = [*METHODS, *_policies()]
             raise OptionError(f"unknown method `{plain}`; {name_help(plain, known, 'methods')}") from None
-        eviction = KEEPING if plain.startswith("helix:") else "lru"
-        found = Method(name=plain, policy=plain, eviction=eviction, source=policy.describe())
+        served = _SERVED if plain.startswith("helix:") else {}
+        found = Method(name=plain, policy=plain, **served, source=policy.describe())
+    if mixed:
+        found = replace(found, name=plain + _MIXED, mixed=True)
     if not at:
         return found
     if not (number.isascii() and number.isdigit() and int(number) > 0):

@@ -111,6 +111,9 @@ def test_methods_by_name() -> None:
     assert method_of("fcfs@64").calls == 64
     assert method_of("query-wise@8").policy == "query-wise:8"
     assert method_of("helix:no-ledger").policy == "helix:no-ledger"
+    assert (method_of("lpm").mixed, method_of("lpm+mixed").mixed, method_of("helix").mixed) == (False, True, True)
+    assert (method_of("fcfs+mixed@64").calls, method_of("fcfs+mixed@64").mixed) == (64, True)
+    assert [method_of(name).mixed for name in ("helix:no-balance", "helix-apart")] == [True, False]
     assert variants("helix") == ("helix",)
     assert [family(name) for name in variants("cap")] == ["cap"] * len(METHODS["cap"].tried)
     assert family("fcfs@64") == "fcfs@64"

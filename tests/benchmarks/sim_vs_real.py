@@ -95,15 +95,17 @@ def _replayed(run: Run, given: argparse.Namespace) -> Replayed:
     return replay(run, workload, rows, SimSettings(**told), cost, ModelTokens(given.model))
 
 
-def settings_of(flags: Sequence[str]) -> dict[str, str]:
+def settings_of(flags: Sequence[str]) -> dict[str, str | bool]:
     """What further flags of the server are to the simulated one. Raises ValueError for others."""
-    told: dict[str, str] = {}
+    told: dict[str, str | bool] = {}
     words = iter(flags)
     for flag in words:
         if flag == "--radix-eviction-policy":
             told["eviction"] = next(words, "")
         elif flag == "--disable-overlap-schedule":
             told["overlap"] = "off"
+        elif flag == "--enable-mixed-chunk":
+            told["mixed_chunk"] = True
         else:
             raise ValueError(f"a run has the flag {flag} of the server, which is not simulated")
     return told

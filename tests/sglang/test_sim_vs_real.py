@@ -84,6 +84,7 @@ def test_flags_of_the_server_are_settings_of_the_simulated_one() -> None:
 
     flags = ["--radix-eviction-policy", "priority", "--disable-overlap-schedule"]
     assert settings_of(flags) == {"eviction": "priority", "overlap": "off"}
+    assert settings_of(["--enable-mixed-chunk"]) == {"mixed_chunk": True}
     with pytest.raises(ValueError, match="the flag --enable-mixed-chunk of the server, which is not simulated"):
         settings_of(["--enable-mixed-chunk"])
 
