@@ -37,7 +37,9 @@ def markdown(runs: Sequence[Run], regime: str, policy: str) -> str:
 
 
 def _line(place: Standing) -> str:
-    cells = [place.workload, f"{middle_run(place.others).calls:,}", f"`{name_of(place.others[0])}`"]
+    best = place.others[0]
+    name = f"{name_of(best)} {best.flags}".strip()
+    cells = [place.workload, f"{middle_run(place.others).calls:,}", f"`{name}`"]
     for runs in (place.others, place.helix):
         middle = middle_run(runs)
         cells += [seconds(runs), str(len(runs)), f"{middle.prefilled / max(1, middle.least):.2f}"]

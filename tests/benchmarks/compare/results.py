@@ -113,8 +113,8 @@ def middle_run(runs: Iterable[Run]) -> Run:
 
 
 def name_of(run: Run) -> str:
-    """The method, with its number of calls at once and what the server ran with beside."""
-    return " ".join(str(each) for each in (run.method, run.at_once, run.flags) if each not in (None, ""))
+    """The method, with its number of calls at once."""
+    return run.method if run.at_once is None else f"{run.method} {run.at_once}"
 
 
 def table(runs: Sequence[Run]) -> str:
