@@ -2,8 +2,8 @@
 
 A name is `METHOD` or `METHOD@N`, N calls at once on each rank (rows at once for those that count rows); `METHOD` is one
 of those here or any policy of the executor, and `METHOD+mixed` is it on a server whose passes of prefill decode too, as
-that of Helix does. All run on the same executor, with the same prompts and replies. What a
-method's users would tune is tuned: `cap`, `row-cap` and `query-wise` stand for several numbers: the best one counts.
+that of Helix does. All run on the same executor, with the same prompts and replies. What a method's users would tune is
+tuned: `cap`, `row-cap` and `query-wise` stand for several numbers: the best one counts.
 """
 
 from __future__ import annotations

@@ -259,8 +259,9 @@ def keeps_no_state(name: str) -> bool:
         return False
     inner = config.get("text_config")
     config = {**config, **(inner if isinstance(inner, dict) else {})}
-    layers = set(config.get("layer_types") or ())
-    return config.get("model_type") in _ATTEND and layers <= {"full_attention", "sliding_attention"}
+    layers = config.get("layer_types") or []
+    attends = isinstance(layers, list) and all(layer in ("full_attention", "sliding_attention") for layer in layers)
+    return attends and config.get("model_type") in _ATTEND
 
 
 def model_shape(name: str) -> ModelShape:

@@ -152,6 +152,7 @@ def test_whether_passes_are_mixed_is_read_from_a_model_s_folder(tmp_path: Path) 
         ({"model_type": "qwen3", "layer_types": ["full_attention", "linear_attention"]}, False),
         ({"model_type": "other", "text_config": {"model_type": "llama"}}, True),
         ({"model_type": "mamba2"}, False),
+        ({"model_type": "llama", "layer_types": 5}, False),
         ([], False),
     ):
         file.write_text(json.dumps(config))
