@@ -24,7 +24,12 @@ _HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 )
 @click.option("--regime", "regimes", metavar="A,B", help="ample, pressure, redundant, ranks (default: the table's).")
 @click.option("--order", "orders", metavar="A,B", help="Rows grouped or shuffled (default: the regime's).")
-@click.option("--policy", "methods", metavar="A,B", help="Only these methods: policies, with @N for N calls at once.")
+@click.option(
+    "--policy",
+    "methods",
+    metavar="A,B",
+    help="Only these methods: policies, with @N for N calls at once, +mixed on a server that mixes passes.",
+)
 @click.option("--seeds", type=click.IntRange(1), default=5, show_default=True, metavar="N", help="Runs of each kind.")
 @click.option("--groups", type=click.IntRange(1), metavar="N", help="Groups of rows (default: as published).")
 @click.option("--gpu", default="h100", show_default=True, metavar="NAME", help="h100, h200 or a100.")
