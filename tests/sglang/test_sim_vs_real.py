@@ -85,8 +85,8 @@ def test_flags_of_the_server_are_settings_of_the_simulated_one() -> None:
     flags = ["--radix-eviction-policy", "priority", "--disable-overlap-schedule"]
     assert settings_of(flags) == {"eviction": "priority", "overlap": "off"}
     assert settings_of(["--enable-mixed-chunk"]) == {"mixed_chunk": True}
-    with pytest.raises(ValueError, match="the flag --enable-mixed-chunk of the server, which is not simulated"):
-        settings_of(["--enable-mixed-chunk"])
+    with pytest.raises(ValueError, match="the flag --page-size of the server, which is not simulated"):
+        settings_of(["--page-size", "16"])
 
 
 def test_errors_and_orders_are_told() -> None:
