@@ -83,6 +83,7 @@ class FakeServer:
         self.port = port
         self._loop = asyncio.new_event_loop()
         self._started = threading.Event()
+        self._open: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     @property
@@ -111,20 +112,27 @@ class FakeServer:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        server = self._loop.run_until_complete(asyncio.start_server(self._serve, "127.0.0.1", self.port))
+        server = self._loop.run_until_complete(asyncio.start_server(self._accept, "127.0.0.1", self.port))
         self.port = server.sockets[0].getsockname()[1]
         self._started.set()
         self._loop.run_forever()
         server.close()
-        # In rounds: a connection just taken has no task yet, and one cancelled too early leaves its socket open.
+        # In rounds: a connection that was just taken is not known yet.
         for _ in range(3):
             self._loop.run_until_complete(asyncio.sleep(0.01))
-            tasks = asyncio.all_tasks(self._loop)
-            for task in tasks:
+            open_ = dict(self._open)
+            for task, writer in open_.items():
                 task.cancel()
-            self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+                # A task that never began closes nothing.
+                writer.transport.abort()
+            self._loop.run_until_complete(asyncio.gather(*open_, return_exceptions=True))
         self._loop.run_until_complete(asyncio.sleep(0))
         self._loop.close()
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = self._loop.create_task(self._serve(reader, writer))
+        self._open[task] = writer
+        task.add_done_callback(self._open.pop)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
