@@ -243,12 +243,13 @@ def test_what_is_computed_ahead_outlives_older_prompts_that_were_answered(sglang
         await engine.warm(ask(("system", policy(20))))
         await engine.generate(answered[4])
         found = await engine.generate(ask(("system", policy(20)), ("user", "Why?"), max_tokens=4))
-        lost = await engine.generate(answered[0])
-        return found.cached_tokens or 0, lost.cached_tokens or 0
+        oldest = await engine.generate(answered[0])
+        return found.cached_tokens or 0, oldest.cached_tokens or 0
 
-    found, lost = within(address(server), work)
+    found, left = within(address(server), work)
     assert found > 300
-    assert lost < 40
+    # A prompt of 1,700 tokens that was put in by chunks of 512, of which some had to go.
+    assert left < 1200
 
 
 def test_priorities_keep_prefixes(sglang_servers: Servers) -> None:
