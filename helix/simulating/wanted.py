@@ -95,14 +95,13 @@ def time_of(cost: CostModel, settings: SimSettings) -> EngineTime:
     """The constants that bounds of a simulated engine are computed with."""
     line = linear_of(cost)
     # A pass that decodes beside a prefill takes what decoding takes, and not both.
-    mixed = settings.mixed_chunk or settings.dialect == "vllm"
-    a = min(line.a, line.d + line.e) if mixed else line.a
+    a = min(line.a, line.d + line.e) if settings.mixes else line.a
     # What is not cut goes into one pass, however long it is.
     chunk = settings.chunk or max(settings.max_prefill, settings.kv_tokens)
     return EngineTime(
         name=cost.name, a=a, b=line.b, c=line.c, d=line.d, e=line.e, f=line.f,
         batch=settings.max_running, capacity=settings.kv_tokens, chunk=chunk,
-        workers=settings.ranks, decoders=settings.decode_ranks, mixes=mixed,
+        workers=settings.ranks, decoders=settings.decode_ranks, mixes=settings.mixes,
     )  # fmt: skip
 
 

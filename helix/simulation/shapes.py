@@ -51,6 +51,12 @@ class ModelShape:
 
 def read_shape(path: str | Path) -> ModelShape:
     """The shape in a Hugging Face `config.json`, or in the folder that holds one. Raises OptionError."""
+    file, config = _read(path)
+    return shape_of(config, file.parent.resolve().name or "model", where=str(file))
+
+
+def _read(path: str | Path) -> tuple[Path, dict[str, Any]]:
+    """A configuration and its file. Raises OptionError."""
     file = Path(path).expanduser()
     if file.is_dir():
         file = file / CONFIG
@@ -62,15 +68,18 @@ def read_shape(path: str | Path) -> ModelShape:
         raise OptionError(f"the model's configuration {file} is not JSON: {error}") from None
     if not isinstance(config, dict):
         raise OptionError(f"the model's configuration {file} is not an object")
-    return shape_of(config, file.parent.resolve().name or "model", where=str(file))
+    return file, config
+
+
+def _of_text(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Of a model that also sees, the part that reads and writes text."""
+    inner = config.get("text_config")
+    return {**config, **inner} if isinstance(inner, Mapping) else config
 
 
 def shape_of(config: Mapping[str, Any], name: str, *, where: str = "the configuration") -> ModelShape:
     """The shape that a configuration says. Raises OptionError where it lacks what a shape needs."""
-    inner = config.get("text_config")
-    if isinstance(inner, Mapping):
-        # Of a model that also sees, the part that reads and writes text.
-        config = {**config, **inner}
+    config = _of_text(config)
 
     def number(*keys: str, default: int | None = None) -> int:
         for key in keys:
@@ -248,17 +257,12 @@ def keeps_no_state(name: str) -> bool:
     """Whether all layers of a model are known to attend, so that all it keeps of a prompt are keys and values by token;
     others carry a state along (Mamba, linear attention). By name, or by its folder or `config.json`.
     """
-    path = Path(name).expanduser()
-    if not path.exists():
+    if not Path(name).expanduser().exists():
         return _known(plain_name(name)) is not None
     try:
-        config = json.loads((path / CONFIG if path.is_dir() else path).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        config = _of_text(_read(name)[1])
+    except OptionError:
         return False
-    if not isinstance(config, dict):
-        return False
-    inner = config.get("text_config")
-    config = {**config, **(inner if isinstance(inner, dict) else {})}
     layers = config.get("layer_types") or []
     attends = isinstance(layers, list) and all(layer in ("full_attention", "sliding_attention") for layer in layers)
     return attends and config.get("model_type") in _ATTEND

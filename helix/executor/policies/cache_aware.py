@@ -99,7 +99,8 @@ class CacheAwareQueue:
         self._per_token = PER_TOKEN
         for rank in self._ranks:
             rank.resize(PER_TOKEN)
-            rank.pace = Pace(cost=0.0) if capabilities.mixes else rank.pace
+            if capabilities.mixes:
+                rank.pace = Pace(cost=0.0)
         self.no_room = False
         self._wake: Callable[[], None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -123,8 +124,7 @@ class CacheAwareQueue:
         level = self._outline.level(call.node)
         # Within a row the call with the longest rest behind it goes first.
         key = (*call.priority[:_ROW], -level, *call.priority[_ROW:])
-        size = 0 if text is None else len(text)
-        ticket = Ticket(call, key, size, level, self._outline.hops(call.node))
+        ticket = Ticket(call, key, len(text or ""), level, self._outline.hops(call.node))
         expected = self._replies.expected(call)
         self._reply = expected if self._reply is None else self._reply + (expected - self._reply) / RECENT
         # What a reply holds while it is decoded, in the mean.

@@ -114,9 +114,9 @@ class SimEngine:
             max_running=self._at_once(),
             prefix_cache=settings.prefix_cache,
             warms=settings.prefix_cache,
-            keeps=settings.eviction == "priority" and not settings.priority_scheduling,
+            keeps=settings.keeps,
             pass_tokens=self.cost.pass_tokens,
-            mixes=settings.mixed_chunk or settings.dialect == "vllm",
+            mixes=settings.mixes,
         )
 
     def _made(self, timeline: Timeline) -> tuple[Worker, ...]:
@@ -170,7 +170,7 @@ class SimEngine:
             raise EngineError("a warm-up of no token")
         if tokens >= self.settings.longest:
             raise status_error(400, f"prompt too long: needs {tokens} tokens", kind="prompt.too_long")
-        if self.settings.eviction == "priority" and not self.settings.priority_scheduling:
+        if self.settings.keeps:
             request = replace(request, priority=above(request.priority))
         call = self._call(request, text, tokens, 0, 0)
         await self._done(call, request.rank)

@@ -156,6 +156,16 @@ class SimSettings:
         return self.ranks - self.decode_ranks
 
     @property
+    def keeps(self) -> bool:
+        """Whether priorities say how long prompts stay cached, and nothing else."""
+        return self.eviction == "priority" and not self.priority_scheduling
+
+    @property
+    def mixes(self) -> bool:
+        """Whether a pass of prefill decodes too."""
+        return self.mixed_chunk or self.dialect == "vllm"
+
+    @property
     def longest(self) -> int:
         """The most tokens of a request, prompt and reply together. Two pages are what admission keeps beside them."""
         return min(self.max_context, self.kv_tokens // self.page * self.page - 2 * self.page)
