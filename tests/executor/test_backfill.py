@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from test_baselines import a_call, end, place, rows_of, taken
+from test_baselines import a_call, end, place, rows_of, taken, timed
 
 from helix.executor.engines.base import Capabilities
 from helix.executor.policies.cache_aware import CacheAwareQueue
@@ -46,6 +46,47 @@ def test_small_calls_pass_one_that_has_no_room_as_often_as_the_engine_runs_calls
     assert gone == [3, 4, 5]
     end(queue, large[0], prompt=600)
     assert rows_of(taken(queue))[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("new", "dialogue", "gone"),
+    [
+        # The run waits for the longest chains: what is short has time.
+        (0, False, ["long"]),
+        # A dialogue finds its prompt while it is there.
+        (0, True, ["long", "short"]),
+        # Six rows are at work: half as many more begin first, and pass what has no room.
+        (3, False, [*["start"] * 3, "long"]),
+        # So many rows begin in their turn.
+        (4, False, ["long", "short", *["start"] * 4]),
+    ],
+)
+def test_near_the_end_the_longest_chains_decide(new: int, dialogue: bool, gone: list[str]) -> None:
+    outline = Rests(start=10.0, long=9.0, short=1.0)
+    outline._continued = frozenset(("short",) if dialogue else ())
+
+    async def work() -> None:
+        queue = CacheAwareQueue(place(kv=1000, slots=12), outline=outline, warm_ups=False)
+        queue.attach(lambda: None)
+
+        def put(row: int, step: str, size: int) -> None:
+            call = a_call(row, step, f"{row}" * size, index=int(step != "start"))
+            assert call.request is not None
+            call.request = replace(call.request, max_tokens=8)
+            queue.put(call)
+
+        for row in range(6):
+            put(row, "start", 40)
+        for call in taken(queue):
+            end(queue, call, prompt=12)
+        # No second long one has room beside the first.
+        for row in range(6):
+            put(row, "short" if row % 2 else "long", 60 if row % 2 else 2000)
+        for row in range(6, 6 + new):
+            put(row, "start", 60)
+        assert [call.step for call in taken(queue)] == gone
+
+    timed(work)
 
 
 def test_within_a_row_the_longest_rest_goes_first() -> None:

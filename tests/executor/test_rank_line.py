@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from test_baselines import place
+from test_baselines import a_call, end, place, taken
 
 from helix.executor.policies.cache_aware import CacheAwareQueue
 from helix.executor.policies.rank import STALE, Rank, Ticket
@@ -47,6 +47,24 @@ def test_a_call_that_goes_to_another_rank_is_in_no_line_but_that_one() -> None:
             found.append(ticket.key[0])
     assert gone == [[0, 1, 2, 3], [4, 10, 11, 12, 13]]
     assert [len(rank) for rank in ranks] == [0, 0]
+
+
+def test_a_rank_without_work_takes_over_what_has_no_room_on_another() -> None:
+    # One call fits into a cache at a time, though each rank runs four.
+    queue = CacheAwareQueue(place(kv=1000, ranks=2, slots=8), warm_ups=False)
+    for row in range(6):
+        queue.put(a_call(row, "step", f"{row}" * 2400))
+    running = taken(queue)
+    assert [(call.row, call.rank) for call in running] == [(0, 0), (1, 1)]
+    quick = running[0]
+    for wanted in (2, 4, 5):
+        end(queue, quick, prompt=600)
+        queue.row_ended(quick.instance)
+        (quick,) = taken(queue)
+        assert (quick.row, quick.rank) == (wanted, 0)
+    # The last one but that has the room as soon as it is free there.
+    end(queue, running[1], prompt=600)
+    assert [(call.row, call.rank) for call in taken(queue)] == [(3, 1)]
 
 
 def test_the_orders_stay_what_they_are() -> None:

@@ -39,6 +39,45 @@ class AtWork:
         self._turns = 0
         self.held: Node | None = None
         self.last: Node | None = None
+        rank.fresh += 1
+
+    def asks(self) -> None:
+        """One call more."""
+        self.rank.idle -= self.begun and not self.calls
+        self.calls += 1
+
+    def begin(self) -> None:
+        """One of its calls is let go."""
+        if not self.begun:
+            self.begun = True
+            self.rank.fresh -= 1
+            self.rank.begun += 1
+        self.running += 1
+
+    def move(self, rank: Rank) -> None:
+        """Its next calls go to another rank."""
+        self._leave()
+        self.rank = rank
+        rank.begun += self.begun
+        rank.fresh += not self.begun
+
+    def answered(self, now: float) -> None:
+        """One call less, at this time."""
+        self.calls -= 1
+        if not self.calls:
+            self.free = now
+            self.rank.idle += self.begun
+
+    def end(self) -> None:
+        """It is done."""
+        self.rank.idle -= self.begun and not self.calls
+        self._leave()
+        if self.held is not None:
+            self.rank.cache.unpin(self.held, park=True)
+
+    def _leave(self) -> None:
+        self.rank.begun -= self.begun
+        self.rank.fresh -= not self.begun
 
     def turns_left(self, step: str, most: int) -> int:
         """A call of a step comes that makes so many at most, one after the other: how many are left with this one."""

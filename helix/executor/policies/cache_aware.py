@@ -133,9 +133,7 @@ class CacheAwareQueue:
         row = self._rows.get(call.instance)
         if row is None:
             row = self._added(call.instance, rank)
-        if row.begun and not row.calls:
-            row.rank.idle -= 1
-        row.calls += 1
+        row.asks()
         # Turns of an agent that may follow yet stand for as many steps.
         ticket.level *= (turns := row.turns_left(call.node, self._outline.turns(call.node)))
         row.left = self._outline.hops(call.node) - 1 + turns
@@ -147,7 +145,6 @@ class CacheAwareQueue:
 
     def _added(self, instance: object, rank: Rank) -> AtWork:
         self._count += 1
-        rank.fresh += 1
         row = self._rows[instance] = AtWork(rank, self._count)
         return row
 
@@ -225,11 +222,12 @@ class CacheAwareQueue:
         job = self._try(rank, wide=rank.wide)
         if job is None and self.no_room:
             # Where the call whose turn it is finds no room, the first by the other order may. Not for ever, and none of
-            # a dialogue, which wants more room with each turn.
+            # a dialogue, which wants more room with each turn; where the longest chains go first and no row is left to
+            # begin, the run waits for these, and only a dialogue may, whose prompt is there.
             waits, other = rank.first(wide=rank.wide), rank.first(wide=not rank.wide)
             if waits is None or other is None or waits.passed >= self._at_once:
                 return None
-            if not rank.wide and self._outline.continues(other.call.node):
+            if self._outline.continues(other.call.node) != rank.wide and not (rank.wide and rank.fresh):
                 return None
             job = self._try(rank, wide=not rank.wide)
             waits.passed += job is not None
@@ -237,8 +235,9 @@ class CacheAwareQueue:
 
     def _wide(self, rank: Rank, now: float) -> bool:
         """Whether calls with the longest rest behind them go first: near the end, so that the last ones are short and
-        many, where the cache has room for as many or all rows have begun, and little is held for rows meanwhile; and
-        where the run waits for the longest chain of a row anyway.
+        many, where the cache has room for as many or few rows are left to begin, and little is held for rows meanwhile;
+        and where the run waits for the longest chain of a row anyway. Rows at work are half done in the mean, so with
+        half as many to begin there is as much to do as keeps the rank busy while the last one goes through its steps.
         """
         capacity = rank.cache.capacity
         if not rank.fresh and rank.chains.bind(now, (row.left for row in self._rows.values() if row.rank is rank)):
@@ -247,7 +246,8 @@ class CacheAwareQueue:
         if capacity is None or not near:
             return near
         # Rows that go on side by side want all their prompts at once.
-        return (not rank.fresh or rank.cache.wanted <= capacity) and rank.cache.parked <= PARKED * capacity
+        few = rank.fresh <= HALF * rank.begun
+        return (few or rank.cache.wanted <= capacity) and rank.cache.parked <= PARKED * capacity
 
     def _try(self, rank: Rank, *, wide: bool) -> Call | Warmup | None:
         self.no_room = False
@@ -292,9 +292,7 @@ class CacheAwareQueue:
         row = self._rows.get(ticket.call.instance)
         if row is None or row.rank is not rank:
             return
-        rank.fresh -= not row.begun
-        row.begun = True
-        row.running += 1
+        row.begin()
         if ticket.node is not None and self._holds:
             row.hold(ticket.node, whole=self._outline.continues(ticket.call.node))
 
@@ -351,7 +349,8 @@ class CacheAwareQueue:
     def _steal(self, thief: Rank) -> bool:
         """Takes a call over from the rank with the longest line, where waiting there costs more than computing here."""
         owner = max(self._ranks, key=lambda each: (len(each), -each.number))
-        if owner is thief or len(owner) < 2 or owner.running < owner.slots:
+        waits = owner.first(wide=owner.wide)
+        if owner is thief or len(owner) < 2 or waits is None or (owner.running < owner.slots and owner.fits(waits)):
             return False
         ticket = owner.take_last()
         text = None if ticket.node is None else ticket.node.prompt()
@@ -362,9 +361,7 @@ class CacheAwareQueue:
         self._leave(ticket, owner)
         row = self._rows.get(ticket.call.instance)
         if row is not None and row.held is None and not row.running:
-            owner.fresh -= not row.begun
-            thief.fresh += not row.begun
-            row.rank = thief
+            row.move(thief)
         self._enter(ticket, thief, text)
         thief.push(ticket)
         return True
@@ -468,10 +465,7 @@ class CacheAwareQueue:
         self._leave(ticket, rank)
         row = self._rows.get(ticket.call.instance)
         if row is not None:
-            row.calls -= 1
-            if not row.calls:
-                row.free = self._now()
-                row.rank.idle += row.begun
+            row.answered(self._now())
             if row.rank is rank and row.running:
                 row.running -= 1
 
@@ -481,13 +475,8 @@ class CacheAwareQueue:
 
     def row_ended(self, row: object) -> None:
         done = self._rows.pop(row, None)
-        if done is None:
-            return
-        if done.begun and not done.calls:
-            done.rank.idle -= 1
-        done.rank.fresh -= not done.begun
-        if done.held is not None:
-            done.rank.cache.unpin(done.held, park=True)
+        if done is not None:
+            done.end()
 
     def drain(self) -> list[Call]:
         made: list[Ticket] = []

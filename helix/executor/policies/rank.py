@@ -117,8 +117,8 @@ class Rank:
         self.sizes: dict[int, float] = {}
         self._kv_tokens = kv_tokens
         self._bounded = bounded
-        # Rows that have a call and have not begun.
-        self.fresh = 0
+        # Rows that have a call and have not begun, and those that have and are not done.
+        self.fresh = self.begun = 0
         # The line three times: in the order of the plan, by what follows each call, the longest rest first, and by
         # stage. An entry whose number is not the call's own any more counts for nothing.
         self._heap: list[tuple[Any, int, Ticket]] = []
