@@ -68,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Compares and prints the table."""
     given = _parser().parse_args(arguments)
     if given.table:
-        return _show(given.table, given.keep, given.page)
+        return _show(given.table, given.keep, given.machine, given.page)
     reason = absent() or (None if given.data.is_dir() else f"there is no folder {given.data}; --data names another")
     if reason:
         print(f"error: {reason}", file=sys.stderr)
@@ -84,12 +84,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _show(file: Path, kept: Path | None, page: Path | None) -> int:
+def _show(file: Path, kept: Path | None, machine: str, page: Path | None) -> int:
     try:
         results = Results(file)
         if kept is not None:
             runs, results = results.runs, Results(kept)
-            results.keep(runs)
+            results.keep(runs, machine)
         if page is not None:
             write(page, results.runs)
     except (OSError, ValueError) as error:
@@ -250,6 +250,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", type=Path, help="where runs are kept; those there are not made again")
     parser.add_argument("--table", type=Path, metavar="FILE", help="only print the table of the runs in FILE")
     parser.add_argument("--keep", type=Path, metavar="FILE", help="with --table: add its runs to FILE, without texts")
+    parser.add_argument("--machine", default="", metavar="NAME", help="with --keep: what to call the runs' machine")
     parser.add_argument("--page", type=Path, metavar="FILE", help="with --table: write the tables into a page")
     parser.add_argument("--workload", type=_some(WORKLOADS), default=tuple(WORKLOADS), metavar="W1,W2,...")
     parser.add_argument("--regime", type=_some(REGIMES), default=REGIMES, metavar="ample,pressure,redundant")

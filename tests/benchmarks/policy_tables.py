@@ -6,7 +6,8 @@
 The first makes the runs in one process, all of a seed before those of the next one, and keeps each in the file: what is
 there is not made again, so it can be ended at any time. `--parts stand,agents` makes or shows only these, `--list` says
 which there are and how many runs each takes. The second writes what the file has into the page, in between the lines
-`<!-- PART -->` and `<!-- end -->`. Each run is simulated, on one core: about 9 minutes a seed.
+`<!-- PART -->` and `<!-- end -->`. Each run is simulated, on one core: half an hour a seed or so.
+The parts `published` and `published trading` take real texts, from the folder that `--data` names.
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ from helix.bench.tables import TABLES, Found, Wish, blocks_of
 from helix.bench.workloads import FAMILIES
 
 OTHERS = ("lspf", "lpm", "kvflow", "thunder-agent", "helium:paper")
+# Beside Helix on a server that does not mix passes, the others on one that does.
+MIXED = (HELIX, "helix-apart", *(f"{name}+mixed" for name in OTHERS))
+MIXED_TRADING = (HELIX, "helix-apart", "lpm+mixed", "helium:paper", "helium:paper+mixed")
 BASIC = FAMILIES["basic"]
 MOST = 5
 
@@ -50,8 +54,17 @@ def _stand(workloads: tuple[str, ...], regime: str, orders: tuple[str, ...], gro
     return Part(table="stand", wish=wish)
 
 
+def _published(workloads: tuple[str, ...], methods: tuple[str, ...], groups: int | None = None) -> Part:
+    wish = Wish(
+        workloads=workloads, regimes=("ample", "pressure"), orders=SHUFFLED, methods=methods, groups=groups, data=True
+    )
+    return Part(table="stand", wish=wish)
+
+
 BOTH, SHUFFLED = ("grouped", "shuffled"), ("shuffled",)
 PARTS = {
+    "published": _published(BASIC, MIXED),
+    "published trading": _published(("trading-8",), MIXED_TRADING, 64),
     "ample": _stand(BASIC, "ample", BOTH, 64),
     "pressure": _stand(BASIC, "pressure", BOTH, 64),
     "redundant": _stand(BASIC, "redundant", SHUFFLED, 64),
@@ -67,7 +80,7 @@ PARTS = {
 }
 
 
-def make(results: Results, parts: Iterable[str], seeds: int) -> None:
+def make(results: Results, parts: Iterable[str], seeds: int, folder: Path | None) -> None:
     """Makes the runs that are not there, all of a seed before those of the next one."""
     began = time.monotonic()
 
@@ -82,7 +95,9 @@ def make(results: Results, parts: Iterable[str], seeds: int) -> None:
         some = [name for name in parts if (PARTS[name].most == MOST) is whole]
         for count in range(1, seeds + 1):
             for name in some:
-                make_runs(PARTS[name].cells(count), results, progress=told)
+                make_runs(
+                    PARTS[name].cells(count), results, folder=folder if PARTS[name].wish.data else None, progress=told
+                )
 
 
 def blocks(name: str, results: Results, seeds: int) -> list[Block]:
@@ -155,6 +170,7 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, help="the file that keeps them")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--parts", default=",".join(PARTS), help="only these, by name")
+    parser.add_argument("--data", type=Path, metavar="FOLDER", help="where the real texts are")
     parser.add_argument("--page", type=Path, help="write what there is into this page")
     parser.add_argument("--list", action="store_true", help="say what there is to make")
     given = parser.parse_args()
@@ -170,7 +186,9 @@ def main() -> None:
         sys.exit("which file keeps the runs? Give --runs FILE")
     results = Results(given.runs)
     if given.page is None:
-        make(results, parts, given.seeds)
+        if given.data is None and any(PARTS[name].wish.data for name in parts):
+            sys.exit("where are the real texts? Give --data FOLDER, or leave out parts with --parts")
+        make(results, parts, given.seeds, given.data)
     else:
         write(given.page, results, parts, given.seeds)
 

@@ -19,7 +19,7 @@ from compare.measure import Run, _check_prompts
 from compare.methods import Outcome
 from compare.page import write
 from compare.regimes import batch
-from compare.results import MEASURED, Results, mismatches, table
+from compare.results import MEASURED, Results, mismatches, standings, table
 from compare.workload import Row, Workload
 
 NAMES = ["W1", "W2", "W3", "W4", "W5"]
@@ -255,6 +255,24 @@ def test_a_page_has_the_best_of_the_others_beside_the_best_of_helix(tmp_path: Pa
     page.write_text("Nothing here.\n", "utf-8")
     with pytest.raises(ValueError, match="has no line like"):
         write(page, runs)
+
+
+def test_runs_on_two_machines_are_not_compared(tmp_path: Path) -> None:
+    kept = Results(tmp_path / "kept.json")
+    kept.keep([made_run("fan-out", at_once=8, seconds=8.0), made_run("helix", seconds=4.0)], "first")
+    kept.keep([made_run("everything", seconds=6.0)], "second")
+    assert [each.ratios for each in standings(kept.runs, "ample", "lpm")] == [[2.0]]
+    slower = [made_run("everything", seconds=9.0), made_run("fan-out", at_once=8, seconds=12.0)]
+    kept.keep([*slower, made_run("helix", seconds=6.0)], "third")
+    (place,) = standings(Results(tmp_path / "kept.json").runs, "ample", "lpm")
+    assert place.ratios == [2.0, 1.5]
+    page = tmp_path / "page.md"
+    page.write_text("<!-- ample lpm -->\n<!-- end -->\n", "utf-8")
+    write(page, kept.runs)
+    text = page.read_text("utf-8")
+    assert "| `fan-out 8`, `everything` | 8.0 / 9.0 | 2 |" in text
+    assert "| 4.0 / 6.0 | 2 |" in text
+    assert "| 1.75 (1.50-2.00) |" in text
 
 
 def test_the_tables_of_the_page_are_those_of_the_kept_runs(tmp_path: Path) -> None:

@@ -37,7 +37,8 @@ class Run:
     requests again. `least` is P_min. `engine_seconds` is CPU time of the server's processes. `stray_prompts` are
     prompts that were sent and do not follow from the run's own results, or the other way round: 0, or the comparison is
     void. `miscounted` are calls whose tokens differ from the bound's. `load` is the machine's load before the run.
-    `flags` are further ones of the server. `texts_hash` stands for texts that are not kept.
+    `flags` are further ones of the server. `texts_hash` stands for texts that are not kept. `machine` tells machines
+    apart, in a file with runs of several.
     """
 
     workload: str
@@ -48,6 +49,7 @@ class Run:
     phase: str
     repeat: int
     flags: str = ""
+    machine: str = ""
     seconds: float = 0.0
     rows: int = 0
     steps: int = 0
@@ -76,7 +78,7 @@ class Run:
     @property
     def way(self) -> tuple[Any, ...]:
         """What repeats have in common."""
-        return (self.workload, self.regime, self.policy, self.method, self.at_once, self.flags)
+        return (self.workload, self.regime, self.policy, self.method, self.at_once, self.flags, self.machine)
 
     def to_json(self) -> dict[str, Any]:
         """As a JSON object."""

@@ -37,10 +37,14 @@ def markdown(runs: Sequence[Run], regime: str, policy: str) -> str:
 
 
 def _line(place: Standing) -> str:
-    best = place.others[0]
-    name = f"{name_of(best)} {best.flags}".strip()
-    cells = [place.workload, f"{middle_run(place.others).calls:,}", f"`{name}`"]
-    for runs in (place.others, place.helix):
-        middle = middle_run(runs)
-        cells += [seconds(runs), str(len(runs)), f"{middle.prefilled / max(1, middle.least):.2f}"]
-    return f"| {' | '.join(cells)} | {place.ratio:.2f} |"
+    """Seconds of several machines stand one behind the other; the ratio is the median of theirs."""
+    others, helix = ([each[side] for each in place.machines] for side in (0, 1))
+    names = dict.fromkeys(f"`{f'{name_of(runs[0])} {runs[0].flags}'.strip()}`" for runs in others)
+    middle = middle_run([run for runs in others for run in runs])
+    cells = [place.workload, f"{middle.calls:,}", ", ".join(names)]
+    for machines in (others, helix):
+        made = [run for runs in machines for run in runs]
+        middle = middle_run(made)
+        cells += [" / ".join(map(seconds, machines)), str(len(made)), f"{middle.prefilled / max(1, middle.least):.2f}"]
+    spread = f" ({min(place.ratios):.2f}-{max(place.ratios):.2f})" if len(place.ratios) > 1 else ""
+    return f"| {' | '.join(cells)} | {place.ratio:.2f}{spread} |"

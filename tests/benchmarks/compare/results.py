@@ -33,10 +33,13 @@ class Results:
         self.runs.append(run)
         self._write(machine)
 
-    def keep(self, runs: Iterable[Run]) -> None:
-        """Adds the figures of measured runs of other files, without the texts: as further repeats, each once."""
+    def keep(self, runs: Iterable[Run], machine: str = "") -> None:
+        """Adds the figures of measured runs of other files, without the texts: as further repeats, each once.
+        `machine` names the one that they were made on.
+        """
         for run in runs:
-            figures = replace(run, texts={}, texts_hash=run.texts_hash or hash_of(run.texts), repeat=0)
+            hashed = run.texts_hash or hash_of(run.texts)
+            figures = replace(run, texts={}, texts_hash=hashed, repeat=0, machine=machine or run.machine)
             same = [each for each in self.runs if each.way == run.way]
             if run.phase == MEASURED and all(replace(each, repeat=0) != figures for each in same):
                 self.runs.append(replace(figures, repeat=len(same)))
@@ -66,32 +69,37 @@ def mismatches(run: Run, reference: Run) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """The best of the others and Helix in one place: the repeats of each."""
+    """The best of the others and Helix in one place: of each machine the repeats of both."""
 
     workload: str
-    others: Sequence[Run]
-    helix: Sequence[Run]
+    machines: Sequence[tuple[Sequence[Run], Sequence[Run]]]
+
+    @property
+    def ratios(self) -> list[float]:
+        """By machine, the median time of the others over that of Helix. Runs on two machines are not compared."""
+        return [_median(others) / _median(helix) for others, helix in self.machines]
 
     @property
     def ratio(self) -> float:
-        """The median time of the others over that of Helix."""
-        return _median(self.others) / _median(self.helix)
+        """Their median."""
+        return statistics.median(self.ratios)
 
 
 def standings(runs: Iterable[Run], regime: str, policy: str) -> list[Standing]:
-    """By workload, where there are runs of both on one scheduling policy without a failure. Helix runs on `lpm`."""
-    ways: dict[tuple[str, bool], dict[tuple[Any, ...], list[Run]]] = {}
+    """By workload, where there are runs of both on one machine and one scheduling policy without a failure. Helix runs
+    on `lpm`.
+    """
+    ways: dict[tuple[str, str, bool], dict[tuple[Any, ...], list[Run]]] = {}
     for run in runs:
         own = run.method == "helix"
         if (run.regime, run.phase) == (regime, MEASURED) and not run.failures and (own or run.policy == policy):
-            ways.setdefault((run.workload, own), {}).setdefault(run.way, []).append(run)
+            ways.setdefault((run.workload, run.machine, own), {}).setdefault(run.way, []).append(run)
     best = {place: min(found.values(), key=_median) for place, found in ways.items()}
-    names = sorted({workload for workload, _ in best})
-    return [
-        Standing(workload=name, others=best[name, False], helix=best[name, True])
-        for name in names
-        if (name, False) in best and (name, True) in best
-    ]
+    made: dict[str, list[tuple[Sequence[Run], Sequence[Run]]]] = {}
+    for workload, machine, own in sorted(best):
+        if own and (workload, machine, False) in best:
+            made.setdefault(workload, []).append((best[workload, machine, False], best[workload, machine, True]))
+    return [Standing(workload=workload, machines=machines) for workload, machines in made.items()]
 
 
 def geometric_mean(found: Iterable[Standing]) -> float:
