@@ -40,7 +40,7 @@ class Results:
         for run in runs:
             hashed = run.texts_hash or hash_of(run.texts)
             figures = replace(run, texts={}, texts_hash=hashed, repeat=0, machine=machine or run.machine)
-            same = [each for each in self.runs if each.way == run.way]
+            same = [each for each in self.runs if each.way == figures.way]
             if run.phase == MEASURED and all(replace(each, repeat=0) != figures for each in same):
                 self.runs.append(replace(figures, repeat=len(same)))
         self._write({})
