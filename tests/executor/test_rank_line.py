@@ -62,7 +62,7 @@ def test_a_rank_without_work_takes_over_what_has_no_room_on_another() -> None:
         queue.row_ended(quick.instance)
         (quick,) = taken(queue)
         assert (quick.row, quick.rank) == (wanted, 0)
-    # The last one but that has the room as soon as it is free there.
+    # What is left goes where it was, as soon as there is room.
     end(queue, running[1], prompt=600)
     assert [(call.row, call.rank) for call in taken(queue)] == [(3, 1)]
 

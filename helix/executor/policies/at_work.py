@@ -21,7 +21,7 @@ REPLY, ENOUGH = 256, 30
 class AtWork:
     """A row at work: where its calls go, how many wait or run and how many of them run, the beginning that is held for
     it, and the prompt that was last. `begun` says that its first call has been let go, `number` counts rows as they
-    come.
+    come. Rows keep their rank's counts of them.
     """
 
     __slots__ = ("_step", "_turns", "begun", "calls", "free", "held", "last", "left", "number", "rank", "running")

@@ -227,7 +227,8 @@ class CacheAwareQueue:
             waits, other = rank.first(wide=rank.wide), rank.first(wide=not rank.wide)
             if waits is None or other is None or waits.passed >= self._at_once:
                 return None
-            if self._outline.continues(other.call.node) != rank.wide and not (rank.wide and rank.fresh):
+            dialogue, late = self._outline.continues(other.call.node), rank.wide and not rank.fresh
+            if (dialogue and not rank.wide) or (late and not dialogue):
                 return None
             job = self._try(rank, wide=not rank.wide)
             waits.passed += job is not None

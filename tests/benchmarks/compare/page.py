@@ -39,9 +39,9 @@ def markdown(runs: Sequence[Run], regime: str, policy: str) -> str:
 def _line(place: Standing) -> str:
     """Seconds of several machines stand one behind the other; the ratio is the median of theirs."""
     others, helix = ([each[side] for each in place.machines] for side in (0, 1))
-    names = dict.fromkeys(f"`{f'{name_of(runs[0])} {runs[0].flags}'.strip()}`" for runs in others)
+    names = dict.fromkeys(f"{name_of(runs[0])} {runs[0].flags}".strip() for runs in others)
     middle = middle_run([run for runs in others for run in runs])
-    cells = [place.workload, f"{middle.calls:,}", ", ".join(names)]
+    cells = [place.workload, f"{middle.calls:,}", ", ".join(f"`{name}`" for name in names)]
     for machines in (others, helix):
         made = [run for runs in machines for run in runs]
         middle = middle_run(made)
