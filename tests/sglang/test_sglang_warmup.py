@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,11 @@ async def look(key):
 
 
 class Watched(SGLangEngine):
-    """Has the model call a tool in each turn but the last, and notes what was cached of each prompt, and warm-ups."""
+    """Has the model call a tool in each turn but the last, and notes what was cached of each prompt, and warm-ups.
+
+    Each turn asks for another key: a second call like the first is answered by the first one's result at once, and there
+    is nothing to wait for.
+    """
 
     def __init__(self, *args: Any, notes: Path, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -54,7 +59,12 @@ class Watched(SGLangEngine):
     async def generate(self, request: Request) -> Reply:
         assert request.schema is not None
         forms = request.schema.get("anyOf")
-        reply = await super().generate(request if forms is None else replace(request, schema=forms[0]))
+        if forms is not None:
+            schema = copy.deepcopy(forms[0])
+            keys = schema["properties"]["args"]["properties"]["key"]
+            keys["enum"] = [keys["enum"][len(self.turns)]]
+            request = replace(request, schema=schema)
+        reply = await super().generate(request)
         self.turns.append(_tokens(reply))
         return reply
 
