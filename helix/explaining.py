@@ -344,7 +344,7 @@ def _measured(
     calls = [
         MeasuredCall(
             row=request.row,
-            step=request.step,
+            step=request.name,
             messages=tuple((message.role, message.shown) for message in request.messages),
             output=shown(reply.text, reply.calls),
             prompt_tokens=reply.prompt_tokens,

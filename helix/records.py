@@ -55,7 +55,7 @@ class CallRecord:
 class SentPrompt:
     """A prompt that was answered, and its reply: what distinct prefixes are counted from. `messages` are (role, text).
 
-    Tokens as the engine tells them.
+    `name` is the step with the positions of items. Tokens as the engine tells them.
     """
 
     row: int
@@ -66,3 +66,4 @@ class SentPrompt:
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
     completion_tokens: int | None = None
+    name: str = ""

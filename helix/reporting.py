@@ -188,7 +188,7 @@ async def _prefixes(
     calls = [
         MeasuredCall(
             row=prompt.row,
-            step=prompt.step,
+            step=prompt.name,
             messages=prompt.messages,
             output=prompt.reply if _has_replies(prompts) else "",
             prompt_tokens=prompt.prompt_tokens if ids is None else len(ids[number]),

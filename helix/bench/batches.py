@@ -21,7 +21,8 @@ from helix.executor.settings import RunSettings
 from helix.executor.store.settings import StoreSettings
 from helix.loading import loads
 from helix.logical import LogicalPlan
-from helix.optimizer.bounds import Work, longest_chain
+from helix.optimizer.bounds import Work, held_together
+from helix.optimizer.chains import Chains
 from helix.optimizer.engine_time import H100, EngineTime
 from helix.optimizer.tree.resolve import resolve_plan
 from helix.optimizer.tree.trie import TokenTrie
@@ -132,14 +133,20 @@ def _summed(
     handles = [trie.insert(call.prompt, call.output) for call in calls]
     outputs = [float(len(call.output)) for call in calls]
     steps = [EngineTime.steps(output) for output in outputs]
-    work = Work(p_min=trie.distinct_tokens, pairs=trie.distinct_pairs, shared_area=trie.shared_area(handles, steps))
+    chains = Chains(resolve_plan(plan))
+    decoded = [(call.row, call.step, each) for call, each in zip(calls, steps, strict=True)]
+    work = Work(
+        p_min=trie.distinct_tokens,
+        pairs=trie.distinct_pairs,
+        shared_area=held_together(trie, handles, decoded, chains),
+        chain=chains.longest(decoded),
+    )
     times = list(tools)
     for call, handle, output in zip(calls, handles, outputs, strict=True):
         prompt, private = len(call.prompt), trie.private_tokens(handle)
         work.call(prompt, private, output)
         alone = H100.prefill(private, prompt - private) + H100.decode(prompt, output)
         times.append((call.row, call.step, alone))
-    found = resolve_plan(plan)
     return Reference(
         results=results,
         rows=rows,
@@ -152,8 +159,8 @@ def _summed(
         contexts=work.contexts,
         private_area=work.private_area,
         shared_area=work.shared_area,
-        longest=longest_chain(found, times),
-        chain=longest_chain(found, [(call.row, call.step, each) for call, each in zip(calls, steps, strict=True)]),
+        longest=chains.longest(times),
+        chain=work.chain,
         longest_call=max(len(call.prompt) + len(call.output) for call in calls),
         tool_seconds=sum(each[2] for each in tools) / 1000,
     )

@@ -108,7 +108,7 @@ class InstantEngine:
         key = prompt_digest(request)
         if key not in self.asked:
             prompt = tokens_of(prompt_text(request.messages))
-            self.asked[key] = Asked(row=request.row, step=request.step, prompt=prompt, output=tokens_of(padded(text)))
+            self.asked[key] = Asked(row=request.row, step=request.name, prompt=prompt, output=tokens_of(padded(text)))
         known = self.asked[key]
         return Reply(text=text, prompt_tokens=len(known.prompt), completion_tokens=len(known.output))
 

@@ -68,10 +68,10 @@ class AgentPrompt(Prompt):
             return (replace(made[0], content=f"{self._note}\n\n{made[0].content}"), *made[1:])
         return (Message(role="system", content=self._note), *made)
 
-    def turn(self, messages: tuple[Message, ...], row: int, *, last: bool) -> Request:
-        """The request of a turn; in the last one the model may only answer."""
+    def turn(self, messages: tuple[Message, ...], row: int, name: str, *, last: bool) -> Request:
+        """The request of a turn of the agent with a name; in the last one the model may only answer."""
         return replace(
-            self.request(messages, row, 0), schema=self._schemas[last], tools=self._functions, answers_only=last
+            self.request(messages, row, 0, name), schema=self._schemas[last], tools=self._functions, answers_only=last
         )
 
     def content(self, messages: Iterable[Message], *, last: bool) -> dict[str, Any]:

@@ -153,10 +153,10 @@ class Dialogue:
                 return self._failure("limit", f"no answer within {reason}", turns=turn)
             if turn:
                 step.report.at_limit += 1
-        request = step.prompt.turn(self._messages, frame.row, last=self._last)
+        name, order = step.place.name(frame.items), step.place.order(frame.items)
+        request = step.prompt.turn(self._messages, frame.row, name, last=self._last)
         self._request = request
         key = step.prompt.turn_key(self._messages, last=self._last) if node.cache and node.repeats else None
-        name, order = step.place.name(frame.items), step.place.order(frame.items)
         asked = None
         if step.asking is not None:
             content = step.prompt.content(self._messages, last=self._last)
@@ -257,7 +257,8 @@ class Dialogue:
         self._note(turn)
         if step.tool_calls.around is not None:
             begun = (*self._messages, *step.prompt.results_begin(self._turn, found))
-            next_one = replace(step.prompt.turn(begun, frame.row, last=False), rank=self._rank)
+            name = step.place.name(frame.items)
+            next_one = replace(step.prompt.turn(begun, frame.row, name, last=False), rank=self._rank)
             step.tool_calls.awaiting(self._session, step.engine, next_one)
         return self._make(found)
 

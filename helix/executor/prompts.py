@@ -57,9 +57,11 @@ class Prompt:
                 made.append(Message(role=role, content="\n\n".join(values[slot] for slot in slots)))
         return tuple(made)
 
-    def request(self, messages: tuple[Message, ...], row: int, sample: int) -> Request:
-        """The request with these messages."""
-        return Request(model=self._model, messages=messages, sample=sample, step=self._step, row=row, **self._sampling)
+    def request(self, messages: tuple[Message, ...], row: int, sample: int, name: str) -> Request:
+        """The request with these messages, of the call with a name."""
+        return Request(
+            model=self._model, messages=messages, sample=sample, step=self._step, name=name, row=row, **self._sampling
+        )
 
     def key(self, messages: tuple[Message, ...], sample: int) -> bytes:
         """What two calls must share to be the same call (contract 5, within one run)."""

@@ -165,6 +165,7 @@ class Recorder:
             SentPrompt(
                 row=request.row,
                 step=request.step,
+                name=request.name,
                 model=request.model,
                 messages=messages,
                 reply=reply.text,

@@ -115,8 +115,8 @@ class GenerateStep(Operator):
         return PENDING
 
     def _submit(self, frame: Frame, messages: tuple[Message, ...], sample: int, settle: Callable[[Any], None]) -> Any:
-        request = self._prompt.request(messages, frame.row, sample)
         step, order = self.place.name(frame.items), self.place.order(frame.items)
+        request = self._prompt.request(messages, frame.row, sample, step)
         key = self._prompt.key(messages, sample) if self._shared else None
         phase = self._phase if self._turns is None else self._turns.get(frame.row, self._phase)
         call = Call(
@@ -236,7 +236,7 @@ class Shortener:
             if text.__class__ is Failure:
                 return None
             shadow.values[slot] = text
-        return prompt.request(prompt.messages(shadow.values), request.row, request.sample)
+        return prompt.request(prompt.messages(shadow.values), request.row, request.sample, request.name)
 
 
 def may_be_longer(request: Request, limit: int) -> bool:

@@ -2,7 +2,8 @@
 
 - `critical-path`: the longest chain of steps of one row, each prefilling only what nobody shares and decoding alone.
 - `engine`: each distinct prefix prefilled once, each reply decoded in batches as large as slots and cache allow.
-- `kv-area`: the room of the KV cache, held for as long as each reply takes.
+- `kv-area`: the room of the KV cache, held for as long as each reply takes. What calls share they may hold at once, but
+  for those of a row that follow on one another.
 - `tools`: each class of tools through its slots.
 
 Bounds are of calls that were made, whose replies are known. Before a run the same sums over estimates are estimates,
@@ -11,27 +12,24 @@ and say so.
 
 from __future__ import annotations
 
-import re
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from helix.logical import Agent, LogicalPlan
+from helix.optimizer.chains import Chains, Spent
 from helix.optimizer.engine_time import H100, EngineTime
 from helix.optimizer.tokens import Tokenizer
-from helix.optimizer.tree.refs import CallSite, Resolution
+from helix.optimizer.tree.refs import Resolution
 from helix.optimizer.tree.resolve import resolve_plan
-from helix.optimizer.tree.shape import bits
 from helix.optimizer.tree.trie import TokenTrie
+from helix.places import static_name
 
 Binder = Literal["critical-path", "engine", "kv-area", "tools"]
-_ITEM = re.compile(r"\[\d+\]")
 # Tokens of a turn have numbers of their own, above every vocabulary.
 _TURNS = {"system": 0xFFFF_0000, "user": 0xFFFF_0100, "assistant": 0xFFFF_0200, "tool": 0xFFFF_0300}
 _OTHER_TURN = 0xFFFF_0400
-# Milliseconds or passes of a call, by row and step.
-Spent = tuple[int, str, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +67,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredCall:
-    """An llm call that was made. `step` as reports name it, `messages` as they were sent, tokens where told.
+    """An llm call that was made. `step` as records name it, `messages` as they were sent, tokens where told.
 
     `prompt_ids` are the tokens of the whole prompt as the engine makes them, chat template included, where it tells.
     """
@@ -174,17 +172,20 @@ def measured_bounds(
     outputs = [
         float(tokenizer.count(call.output) if call.output_tokens is None else call.output_tokens) for call in calls
     ]
+    chains = Chains(found)
+    decoded = [(call.row, call.step, EngineTime.steps(output)) for call, output in zip(calls, outputs, strict=True)]
     work = Work(
         p_min=trie.distinct_tokens * scale,
         pairs=trie.distinct_pairs * scale**2,
-        shared_area=trie.shared_area(handles, [EngineTime.steps(output) for output in outputs]) * scale,
+        shared_area=held_together(trie, handles, decoded, chains) * scale,
+        chain=chains.longest(decoded),
     )
     # Tools of an agent may run beside one another, and ahead of the turn that asks for them.
-    agents = {_ITEM.sub("", site.node.step) for site in found.calls if isinstance(site.node, Agent)}
+    agents = {static_name(site.node.step) for site in found.calls if isinstance(site.node, Agent)}
     times: list[Spent] = []
     beside: list[Spent] = []
     for tool in tools:
-        kept = beside if _ITEM.sub("", tool.step) in agents else times
+        kept = beside if static_name(tool.step) in agents else times
         kept.append((tool.row, tool.step, tool.seconds * 1000))
     for call, handle, output in zip(calls, handles, outputs, strict=True):
         prompt = call.prompt_tokens
@@ -194,78 +195,24 @@ def measured_bounds(
         work.call(prompt, private, output)
         alone = engine.prefill(private, prompt - private) + engine.decode(prompt, output)
         times.append((call.row, call.step, alone))
-    work.longest = longest_chain(found, times, beside)
-    decoded = [(call.row, call.step, EngineTime.steps(output)) for call, output in zip(calls, outputs, strict=True)]
-    work.chain = longest_chain(found, decoded)
+    work.longest = chains.longest(times, beside)
     for tool in tools:
         work.tools[tool.lane] = work.tools.get(tool.lane, 0.0) + tool.seconds
     return work.bounds(engine, slots or {}, estimated=tokenizer.ids_of is None or not tokenizer.exact)
 
 
-def longest_chain(found: Resolution, times: Iterable[Spent], beside: Iterable[Spent] = ()) -> float:
-    """The longest chain of one row over all rows, from the time of each call by row and step.
+def held_together(trie: TokenTrie, handles: Sequence[int], decoded: Sequence[Spent], chains: Chains) -> float:
+    """The tokens that prompts share, or that decoding has left, times the passes that the cache holds them for.
 
-    Items of a loop and samples of a step run beside each other, rounds of a `repeat` and turns of an agent one after
-    the other; those `beside` the others of their step count where one alone is longer than all of these. The step of an
-    unrolled loop names its item, and has the calls of that one. In any other loop nobody knows whose item a call is,
-    and an item may have the shortest call of one step and the longest of the next: of the steps in such a loop that
-    follow on one another only the longest call counts.
+    `decoded` are the decode steps of the calls with these handles. Calls that use the same tokens may hold them in the
+    same passes, but for those of a row that follow on one another.
     """
-    own_steps = [(_ITEM.sub("", site.node.step), _calls_of(site.node.step)) for site in found.calls]
-    loops = [_loop_of(found, site) for site in found.calls]
-    rows: dict[int, dict[str, dict[str, list[float]]]] = {}
-    for row, step, spent in times:
-        rows.setdefault(row, {}).setdefault(_ITEM.sub("", step), {}).setdefault(step, []).append(spent)
-    others: dict[tuple[int, str], list[tuple[str, float]]] = {}
-    for row, step, spent in beside:
-        others.setdefault((row, _ITEM.sub("", step)), []).append((step, spent))
-    longest = 0.0
-    for row, steps in rows.items():
-        # When a call can begin, and when its row can be over with it.
-        begun = [0.0] * len(found.calls)
-        ended = [0.0] * len(found.calls)
-        for site in found.calls:
-            step, fits = own_steps[site.index]
-            loop = loops[site.index]
-            named = [spent for name, spent in steps.get(step, {}).items() if fits is None or fits.fullmatch(name)]
-            in_turn = loop < 0 and (isinstance(site.node, Agent) or _in_rounds(found, site))
-            gather = sum if in_turn else max
-            own = max((float(gather(spent)) for spent in named), default=0.0)
-            for name, spent in others.get((row, step), ()):
-                own = max(own, spent if fits is None or fits.fullmatch(name) else 0.0)
-            before = list(bits(site.needs & ((1 << site.index) - 1)))
-            same = {other for other in before if loop >= 0 and loops[other] == loop}
-            begun[site.index] = max((begun[other] if other in same else ended[other] for other in before), default=0.0)
-            ended[site.index] = max([begun[site.index] + own, *(ended[other] for other in same)])
-        longest = max([longest, *ended])
-    return longest
 
+    def passes(calls: Sequence[int]) -> float:
+        longest = max(decoded[call][2] for call in calls)
+        return longest if len(calls) == 1 else max(longest, chains.longest(decoded[call] for call in calls))
 
-def _loop_of(found: Resolution, site: CallSite) -> int:
-    """The outermost loop over items or spread rows that a call is in, of those since the last group; -1: none."""
-    frame, loop = site.frame, -1
-    while frame >= 0 and found.places[frame].kind != "group":
-        if found.places[frame].kind in ("items", "spread"):
-            loop = frame
-        frame = found.places[frame].parent
-    return loop
-
-
-def _calls_of(step: str) -> re.Pattern[str] | None:
-    """What the calls of a step are named, where the step itself names an item; None where all of its name are."""
-    if not _ITEM.search(step):
-        return None
-    parts = (re.escape(part) + ("" if part.endswith("]") else r"(?:\[\d+\])*") for part in step.split("."))
-    return re.compile(r"\.".join(parts) + r"(?:\[\d+\])*")
-
-
-def _in_rounds(found: Resolution, site: CallSite) -> bool:
-    frame = site.frame
-    while frame >= 0:
-        if found.places[frame].kind == "rounds":
-            return True
-        frame = found.places[frame].parent
-    return False
+    return trie.held_area(handles, passes)
 
 
 # --- tokens of whole prompts --------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from typing import Any
 from helix.evaluate import Callables
 from helix.logical import Generate, Invoke, LogicalPlan
 from helix.optimizer.bounds import Bounds, Work
+from helix.optimizer.chains import all_before
 from helix.optimizer.engine_time import H100, EngineTime
 from helix.optimizer.lengths import Length, Lengths
 from helix.optimizer.rule import TableStats
@@ -277,16 +278,18 @@ def _work(found: Resolution, tree: Tree, tally: Tally, outputs: list[Length], se
     for op, path in enumerate(paths):
         for place in path:
             users.setdefault(place, []).append(op)
+    sites = [site for site in found.calls if isinstance(site.node, Generate)]
+    before = all_before(found)
     private = [0.0] * len(paths)
     for place, ops in users.items():
         if len(ops) == 1:
             private[ops[0]] += tally.made_by_place[place]
         else:
-            work.shared_area += tally.made_by_place[place] * max(EngineTime.steps(outputs[op].mean) for op in ops)
+            held = {sites[op].index: EngineTime.steps(outputs[op].mean) for op in ops}
+            work.shared_area += tally.made_by_place[place] * _in_turn(before, held)
     engine = settings.engine
     alone: dict[int, float] = {}
     steps: dict[int, float] = {}
-    sites = [site for site in found.calls if isinstance(site.node, Generate)]
     for op, site in enumerate(sites):
         calls = tally.calls[op]
         prompt = tally.prompts[op] / calls if calls else 0.0
@@ -314,6 +317,14 @@ def _longest(found: Resolution, alone: Mapping[int, float]) -> float:
         before = max((ended[other] for other in bits(site.needs & ((1 << site.index) - 1))), default=0.0)
         ended[site.index] = before + alone.get(site.index, 0.0) * _rounds(found, site)
     return max(ended, default=0.0)
+
+
+def _in_turn(before: list[int], steps: Mapping[int, float]) -> float:
+    """The most decode steps of calls that follow on one another, of these sites."""
+    ended: dict[int, float] = {}
+    for site in sorted(steps):
+        ended[site] = steps[site] + max((end for other, end in ended.items() if before[site] >> other & 1), default=0.0)
+    return max(ended.values())
 
 
 def _rounds(found: Resolution, site: CallSite) -> float:

@@ -16,7 +16,8 @@ from helix.executor.engines.sim.prompts import WIDTH, padded, prompt_text
 from helix.executor.tool_calls import Decision, ToolCall, ToolResult
 from helix.executor.tools.lanes import lane_of
 from helix.logical import LogicalPlan
-from helix.optimizer.bounds import Bounds, Work, longest_chain
+from helix.optimizer.bounds import Bounds, Work, held_together
+from helix.optimizer.chains import Chains
 from helix.optimizer.engine_time import EngineTime
 from helix.optimizer.tree.resolve import resolve_plan
 from helix.optimizer.tree.trie import TokenTrie
@@ -44,7 +45,7 @@ class KeepingEngine(SimEngine):
             self._room -= len(prompt)
             self.kept.append(
                 KeptCall(
-                    row=request.row, step=request.step, prompt=prompt, reply=reply.text,
+                    row=request.row, step=request.name, prompt=prompt, reply=reply.text,
                     output=reply.completion_tokens or 0,
                 )
             )  # fmt: skip
@@ -101,7 +102,6 @@ class BoundsOf:
     def __init__(
         self, plan: LogicalPlan, engine: KeepingEngine, tools: Sequence[ToolTime], slots: Mapping[str, int]
     ) -> None:
-        self._found = resolve_plan(plan)
         self._tools = tuple(tools)
         self._slots = dict(slots)
         self.untold = engine.untold
@@ -110,9 +110,15 @@ class BoundsOf:
         for call in engine.kept:
             handles.append(trie.insert(_ids(call.prompt), _ids(padded(call.reply))))
             outputs.append(float(call.output))
-        steps = [EngineTime.steps(output) for output in outputs]
+        self._chains = Chains(resolve_plan(plan))
+        decoded = [
+            (call.row, call.step, EngineTime.steps(output)) for call, output in zip(engine.kept, outputs, strict=True)
+        ]
         self._work = Work(
-            p_min=trie.distinct_tokens, pairs=trie.distinct_pairs, shared_area=trie.shared_area(handles, steps)
+            p_min=trie.distinct_tokens,
+            pairs=trie.distinct_pairs,
+            shared_area=held_together(trie, handles, decoded, self._chains),
+            chain=self._chains.longest(decoded),
         )
         # Of each call its row, step, prompt, private and reply tokens.
         self._calls: list[tuple[int, str, int, int, float]] = []
@@ -120,8 +126,6 @@ class BoundsOf:
             prompt, private = len(call.prompt) // WIDTH, trie.private_tokens(handle)
             self._calls.append((call.row, call.step, prompt, private, output))
             self._work.call(prompt, private, output)
-        decoded = [(call.row, call.step, each) for call, each in zip(engine.kept, steps, strict=True)]
-        self._work.chain = longest_chain(self._found, decoded)
         for tool in self._tools:
             self._work.tools[tool.lane] = self._work.tools.get(tool.lane, 0.0) + tool.seconds
 
@@ -133,7 +137,7 @@ class BoundsOf:
         for row, step, prompt, private, output in self._calls:
             alone = engine.prefill(private, prompt - private) + engine.decode(prompt, output)
             times.append((row, step, alone))
-        self._work.longest = longest_chain(self._found, times)
+        self._work.longest = self._chains.longest(times)
         return self._work.bounds(engine, self._slots, estimated=False)
 
 

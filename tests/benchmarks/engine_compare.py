@@ -259,7 +259,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--policy", type=_some(POLICIES), default=tuple(POLICIES), metavar="lpm,fcfs")
     parser.add_argument(
-        "--at-once", type=_numbers, default=(8, 16, 32, 64, 128), metavar="N,N", help="calls at once to try when tuning"
+        "--at-once",
+        type=lambda text: () if text == "none" else _numbers(text),
+        default=(8, 16, 32, 64, 128),
+        metavar="N,N",
+        help="calls at once to try when tuning; `none`: LangGraph as it is by default, nothing tuned",
     )
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--share", type=float, default=0.5, help="the share of repeated rows in the redundant regime")

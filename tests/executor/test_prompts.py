@@ -101,6 +101,7 @@ def test_sampling_options_and_the_schema_go_into_the_request() -> None:
         schema={"type": "boolean"},
         extra=(("min_p", 0.1),),
         step="x",
+        name="x",
         row=0,
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from array import array
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
@@ -171,22 +172,28 @@ def test_decoded_tokens_are_not_prefilled(calls: list[tuple[list[int], list[int]
     assert trie.distinct_tokens == len(prefixes - decoded)
 
 
-@given(st.lists(tokens.filter(bool), min_size=1, max_size=8), st.lists(st.integers(1, 9), min_size=8, max_size=8))
-def test_shared_area_holds_each_shared_edge_for_its_longest_output(
-    prompts: list[list[int]], outputs: list[int]
-) -> None:
+@given(
+    st.lists(st.tuples(tokens.filter(bool), tokens), min_size=1, max_size=8),
+    st.lists(st.integers(1, 9), min_size=8, max_size=8),
+)
+def test_the_area_of_what_is_private_to_no_prompt(calls: list[tuple[list[int], list[int]]], passes: list[int]) -> None:
     trie = TokenTrie()
-    handles = [trie.insert(array("I", prompt)) for prompt in prompts]
-    lengths = [float(output) for output in outputs[: len(prompts)]]
-    longest: dict[tuple[int, ...], float] = {}
-    users: dict[tuple[int, ...], int] = {}
-    for prompt, output in zip(prompts, lengths, strict=True):
+    handles = [trie.insert(array("I", prompt), array("I", output)) for prompt, output in calls]
+    users: dict[tuple[int, ...], list[int]] = {}
+    decoded: set[tuple[int, ...]] = set()
+    for number, (prompt, output) in enumerate(calls):
         for end in range(1, len(prompt) + 1):
-            key = tuple(prompt[:end])
-            longest[key] = max(longest.get(key, 0.0), output)
-            users[key] = users.get(key, 0) + 1
-    expected = sum(output for key, output in longest.items() if users[key] > 1)
-    assert trie.shared_area(handles, lengths) == expected
+            users.setdefault(tuple(prompt[:end]), []).append(number)
+        for end in range(len(prompt) + 1, len(prompt) + len(output) + 1):
+            decoded.add(tuple((prompt + output)[:end]))
+
+    # The longest of the calls with even numbers, and all of those with odd ones.
+    def together(numbers: Sequence[int]) -> float:
+        even = [passes[number] for number in numbers if number % 2 == 0]
+        return float(max(even, default=0) + sum(passes[number] for number in numbers if number % 2))
+
+    expected = sum(together(found) for key, found in users.items() if len(found) > 1 or key in decoded)
+    assert trie.held_area(handles, together) == expected
 
 
 def test_weights_of_token_tries_add_up_like_chances() -> None:

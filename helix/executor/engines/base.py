@@ -55,9 +55,10 @@ class Request:
     """One call. Absent sampling fields (None) are left to the engine's own defaults.
 
     `schema` is the JSON Schema the reply must satisfy (None: free text); `sample` numbers the samples of one prompt.
-    `step` and `row` say whose call it is, for logs and the scripted engine; they are never sent. `rank` is the worker
-    that is to take the call (None: the engine chooses), `priority` says how long its prefix should stay cached, or how
-    early it is to run; engines without either ignore them. `tools` are function definitions (`{name, description,
+    `step` and `row` say whose call it is, for logs and the scripted engine, `name` is the step with the positions of
+    the items that the call is for, as records name it; they are never sent. `rank` is the worker that is to take the
+    call (None: the engine chooses), `priority` says how long its prefix should stay cached, or how early it is to run;
+    engines without either ignore them. `tools` are function definitions (`{name, description,
     parameters}`) for native tool calls; with `answers_only` the model may not call any. Of a warm-up, `follows` are
     some of the texts that prompts go on with behind it, a few characters each (none: anything may follow).
     """
@@ -73,6 +74,7 @@ class Request:
     extra: tuple[tuple[str, Any], ...] = ()
     sample: int = 0
     step: str = ""
+    name: str = ""
     row: int = 0
     rank: int | None = None
     priority: int | None = None

@@ -12,7 +12,7 @@ what it is given, four bytes for each distinct token.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
 
 from helix.optimizer.tree.shape import Hole, Tree
@@ -345,15 +345,15 @@ class TokenTrie:
             node = self._parents[node]
         return found
 
-    def shared_area(self, handles: Sequence[int], outputs: Sequence[float]) -> float:
-        """The sum over the shared edges of their tokens times the longest output of those that use them."""
-        longest: dict[int, float] = {}
-        for handle, output in zip(handles, outputs, strict=True):
+    def held_area(self, handles: Sequence[int], passes: Callable[[Sequence[int]], float]) -> float:
+        """The sum over the edges that are private to no prompt of their tokens times the passes that hold them, which
+        `passes` tells of the calls that use one, by their places in `handles`.
+        """
+        calls: dict[int, list[int]] = {}
+        for call, handle in enumerate(handles):
             node = handle
             while node > 0:
-                if self._users[node] > 1:
-                    if longest.get(node, -1.0) >= output:
-                        break
-                    longest[node] = output
+                if self._users[node] > 1 or self._decoded[node]:
+                    calls.setdefault(node, []).append(call)
                 node = self._parents[node]
-        return sum(self._lengths[node] * output for node, output in longest.items())
+        return sum(self._lengths[node] * passes(users) for node, users in calls.items())
