@@ -46,8 +46,7 @@ async def look(key):
 class Watched(SGLangEngine):
     """Has the model call a tool in each turn but the last, and notes what was cached of each prompt, and warm-ups.
 
-    Each turn asks for another key: a second call like the first is answered by the first one's result at once, and there
-    is nothing to wait for.
+    Each turn asks for another key: a call that repeats has its result at once, and there is nothing to wait for.
     """
 
     def __init__(self, *args: Any, notes: Path, **options: Any) -> None:
