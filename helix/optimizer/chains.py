@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from itertools import takewhile
 
-from helix.logical import Agent
+from helix.logical import Agent, Generate
 from helix.optimizer.tree.refs import CallSite, Resolution
 from helix.optimizer.tree.shape import bits
+from helix.places import static_name
 
 # What a call took, in any unit, by row and step.
 Spent = tuple[int, str, float]
-_ITEM = re.compile(r"\[\d+\]")
 _NUMBER = re.compile(r"\d+")
 # A call site, and the item that its calls are for; None: not known.
 _Place = tuple[int, tuple[int, ...] | None]
@@ -41,7 +42,7 @@ class Chains:
             first = named.setdefault(step, index)
             self._same[first] = self._same.get(first, 0) | 1 << index
             if first == index:
-                self._names.setdefault(_ITEM.sub("", step), []).append((index, _named(step)))
+                self._names.setdefault(static_name(step), []).append((index, _named(step)))
                 continue
             self._before[first] &= self._before[index]
             self._in_turn[first] &= self._in_turn[index]
@@ -108,7 +109,7 @@ class Chains:
         return self._places[step]
 
     def _found(self, step: str) -> _Place | None:
-        for site, pattern in self._names.get(_ITEM.sub("", step), ()):
+        for site, pattern in self._names.get(static_name(step), ()):
             match = pattern.fullmatch(step)
             if match is not None:
                 loops = self._loops[site]
@@ -123,7 +124,7 @@ def all_before(found: Resolution) -> list[int]:
     A step in an arm or a loop may not be made at all, and then nobody waits for what it needs: who comes after it comes
     after that only where either of the two is inside too.
     """
-    frames = [_around(found, site.frame) for site in found.calls]
+    frames = [_frames(found, site) for site in found.calls]
     inside: dict[int, int] = {}
     for site, around in zip(found.calls, frames, strict=True):
         for frame in around:
@@ -138,13 +139,13 @@ def all_before(found: Resolution) -> list[int]:
     return made
 
 
-def _around(found: Resolution, frame: int) -> set[int]:
-    """A frame and those around it."""
-    around = {frame}
+def _frames(found: Resolution, site: CallSite) -> list[int]:
+    """The frames that a call is in, the innermost first."""
+    frames, frame = [], site.frame
     while frame >= 0:
+        frames.append(frame)
         frame = found.places[frame].parent
-        around.add(frame)
-    return around
+    return frames
 
 
 def _common(loops: Sequence[int], others: Sequence[int]) -> int:
@@ -161,26 +162,18 @@ def _loops_of(found: Resolution, site: CallSite) -> tuple[int, ...]:
     """The loops that a call is in since the last group, the outermost first, by their frames. Where rows were spread
     all but the outermost are left out, and -1 says that no name tells the item.
     """
-    frame, loops, spread = site.frame, [], False
-    while frame >= 0 and found.places[frame].kind != "group":
-        kind = found.places[frame].kind
-        if kind in ("items", "spread"):
-            loops.append(frame)
-            spread = spread or kind == "spread"
-        frame = found.places[frame].parent
-    return (loops[-1], -1) if spread else tuple(reversed(loops))
+    kinds = {frame: found.places[frame].kind for frame in _frames(found, site)}
+    since = list(takewhile(lambda frame: kinds[frame] != "group", kinds))
+    loops = [frame for frame in reversed(since) if kinds[frame] in ("items", "spread")]
+    return (loops[0], -1) if any(kinds[frame] == "spread" for frame in loops) else tuple(loops)
 
 
 def _takes_turns(found: Resolution, site: CallSite) -> bool:
     """Whether the calls of a site for one item are made one after the other."""
     if isinstance(site.node, Agent):
         return True
-    frame = site.frame
-    while frame >= 0:
-        if found.places[frame].kind == "rounds":
-            return getattr(site.node, "sample", 1) == 1
-        frame = found.places[frame].parent
-    return False
+    one = not isinstance(site.node, Generate) or site.node.sample == 1
+    return one and any(found.places[frame].kind == "rounds" for frame in _frames(found, site))
 
 
 def _named(step: str) -> re.Pattern[str]:

@@ -260,7 +260,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--policy", type=_some(POLICIES), default=tuple(POLICIES), metavar="lpm,fcfs")
     parser.add_argument(
         "--at-once",
-        type=lambda text: () if text == "none" else _numbers(text),
+        type=_at_once,
         default=(8, 16, 32, 64, 128),
         metavar="N,N",
         help="calls at once to try when tuning; `none`: LangGraph as it is by default, nothing tuned",
@@ -291,6 +291,10 @@ def _some(known: Any) -> Any:
 
 def _numbers(text: str) -> tuple[int, ...]:
     return tuple(int(number) for number in text.split(","))
+
+
+def _at_once(text: str) -> tuple[int, ...]:
+    return () if text == "none" else _numbers(text)
 
 
 def _pair(text: str) -> tuple[int, int]:

@@ -106,6 +106,13 @@ def test_sampling_options_and_the_schema_go_into_the_request() -> None:
     )
 
 
+@pytest.mark.parametrize("over", ["a", '["p", "q"]'], ids=["rolled", "unrolled"])
+def test_a_request_is_named_by_its_items_as_records_name_it(over: str) -> None:
+    body = f'x = for item in {over} {{\n  v = llm {{ user "{{{{ item }}}}" }}\n  yield v\n}}'
+    found = requests(body, {"a": ["p", "q"]}, "a: list[text]")
+    assert sorted((request.step, request.name) for request in found) == [("x.v", "x[0].v"), ("x.v", "x[1].v")]
+
+
 def test_the_model_of_the_run_overrides_that_of_the_step() -> None:
     body = 'model m { name: "m" }\nx = llm m { user "{{ a }}" }'
     (request,) = requests(body, {"a": "v"}, model="other")

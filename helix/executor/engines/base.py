@@ -58,9 +58,9 @@ class Request:
     `step` and `row` say whose call it is, for logs and the scripted engine, `name` is the step with the positions of
     the items that the call is for, as records name it; they are never sent. `rank` is the worker that is to take the
     call (None: the engine chooses), `priority` says how long its prefix should stay cached, or how early it is to run;
-    engines without either ignore them. `tools` are function definitions (`{name, description,
-    parameters}`) for native tool calls; with `answers_only` the model may not call any. Of a warm-up, `follows` are
-    some of the texts that prompts go on with behind it, a few characters each (none: anything may follow).
+    engines without either ignore them. `tools` are function definitions (`{name, description, parameters}`) for native
+    tool calls; with `answers_only` the model may not call any. Of a warm-up, `follows` are some of the texts that
+    prompts go on with behind it, a few characters each (none: anything may follow).
     """
 
     model: str | None
