@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# The tests start the command a thousand times: it is compiled once, whatever the machine's setting.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test check golden bench docs clean
 

@@ -1,4 +1,4 @@
-"""Plans as graphs: the one module that knows networkx, which it loads when used.
+"""Plans as graphs, by networkx, which is loaded when used.
 
 Graphs are of a plan or of one sub-plan, so they are small: a few nodes for each step of a workflow, whatever the number
 of rows. An edge goes from an operator to one that reads it.

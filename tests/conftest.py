@@ -83,6 +83,9 @@ def shared_data() -> Path:
 def sglang_servers() -> Iterator[sglang_cpu.Servers]:
     """Starts SGLang on the CPU with given flags: `sglang_servers("--schedule-policy", "lpm").address`. Only for tests
     with the marker `sglang`; where it is not installed they skip, or fail under HELIX_REQUIRE_SGLANG=1.
+
+    A start takes most of a minute. With `--dist loadgroup` one process has the tests of the group `lpm`, on the server
+    of `sglang_server` and one beside it; another those of `others`, each with flags or a server of its own.
     """
     reason = sglang_cpu.absent()
     if reason is not None:

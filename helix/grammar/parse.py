@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import sys
 import threading
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
+from importlib.util import cache_from_source
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -100,8 +102,10 @@ def _check_name(token: Token) -> Token:
 def _lark() -> Lark:
     import lark
 
+    grammar = Path(__file__).with_name("helix.lark")
     return lark.Lark(
-        Path(__file__).with_name("helix.lark").read_text(encoding="utf-8"),
+        grammar.read_text(encoding="utf-8"),
+        cache=_tables_file(grammar, lark.__version__),
         parser="lalr",
         lexer="contextual",
         propagate_positions=True,
@@ -113,6 +117,16 @@ def _lark() -> Lark:
             "NAME": _check_name,
         },
     )
+
+
+def _tables_file(grammar: Path, version: str) -> str | bool:
+    """Where the parser's tables are kept, which take 0.6 s to make: beside Python's own bytecode, as safe as it is.
+
+    lark makes them anew where they are of another grammar or cannot be read, and goes on where they cannot be written.
+    """
+    if sys.dont_write_bytecode or sys.implementation.cache_tag is None:
+        return False
+    return str(Path(cache_from_source(str(grammar))).with_suffix(f".lark-{version}"))
 
 
 def _parse_once(text: str, source: Source, what: str) -> Workflow:

@@ -13,7 +13,7 @@ from sglang_cpu import Servers
 
 from helix.serving import cpu
 
-pytestmark = [pytest.mark.sglang, pytest.mark.shared]
+pytestmark = [pytest.mark.sglang, pytest.mark.shared, pytest.mark.xdist_group("others")]
 
 SCRIPT = ROOT / "tests" / "benchmarks" / "engine_compare.py"
 PATIENCE = 900.0  # twelve small runs and the start of a server, perhaps on a busy machine

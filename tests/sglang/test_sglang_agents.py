@@ -16,7 +16,7 @@ from helix.executor.engines.openai import OpenAIEngine
 from helix.executor.engines.sglang import SGLangEngine
 from helix.results import RunResult
 
-pytestmark = pytest.mark.sglang
+pytestmark = [pytest.mark.sglang, pytest.mark.xdist_group("lpm")]
 
 WORKFLOW = """workflow w(ticket: text)
 tool look(key: choice["shed", "hall", "yard"]) -> text from python "shop:look" effects read,

@@ -16,7 +16,7 @@ from helix.errors import EngineError
 from helix.executor.engines.base import Message, Reply, Request
 from helix.executor.engines.sglang import SGLangEngine
 
-pytestmark = pytest.mark.sglang
+pytestmark = [pytest.mark.sglang, pytest.mark.xdist_group("lpm")]
 
 Made = TypeVar("Made")
 SENTENCE = "The clerk at desk {k} files form {i} before noon and notes the colour of its stamp. "
@@ -232,6 +232,7 @@ def test_schemas_stops_and_errors(sglang_server: Server) -> None:
 KEEPING = ("--schedule-policy", "lpm", "--radix-eviction-policy", "priority", "--max-total-tokens", "8192")
 
 
+@pytest.mark.xdist_group("others")
 def test_what_is_computed_ahead_outlives_older_prompts_that_were_answered(sglang_servers: Servers) -> None:
     """The server has the prompt of a call that has ended one above its reply; a warm-up has no reply."""
     server = sglang_servers(*KEEPING)
@@ -252,6 +253,7 @@ def test_what_is_computed_ahead_outlives_older_prompts_that_were_answered(sglang
     assert left < 1200
 
 
+@pytest.mark.xdist_group("others")
 def test_priorities_keep_prefixes(sglang_servers: Servers) -> None:
     """A warm prefix with a priority outlives more than the cache holds; without, it does not."""
     server = sglang_servers(*KEEPING)
@@ -271,7 +273,7 @@ def test_priorities_keep_prefixes(sglang_servers: Servers) -> None:
 
 def test_several_servers_are_several_ranks(sglang_servers: Servers) -> None:
     flags = ("--schedule-policy", "lpm")
-    servers = [sglang_servers(*flags), sglang_servers(*flags, "--log-level", "warning")]
+    servers = [sglang_servers(*flags), sglang_servers(*flags, "--random-seed", "1")]
     request = ask(("system", policy(5)), ("user", "Why?"))
 
     async def work(engine: SGLangEngine) -> list[tuple[int | None, bool]]:

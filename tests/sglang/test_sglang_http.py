@@ -9,7 +9,7 @@ import pytest
 from running import Folder, said_calls
 from sglang_cpu import Server
 
-pytestmark = pytest.mark.sglang
+pytestmark = [pytest.mark.sglang, pytest.mark.xdist_group("lpm")]
 
 PATIENCE = 180.0
 POLICY = (

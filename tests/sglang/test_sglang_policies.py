@@ -19,7 +19,7 @@ from helix.executor.engines.base import Message
 from helix.executor.engines.sglang import SGLangEngine
 from helix.results import RunResult
 
-pytestmark = pytest.mark.sglang
+pytestmark = [pytest.mark.sglang, pytest.mark.xdist_group("lpm")]
 
 ROLES = ("an optimist", "a pessimist", "a lawyer")
 FACTS = "The clerk at desk {at} files form {number} before noon and notes the colour of its stamp. "
@@ -125,6 +125,7 @@ def test_calls_of_a_row_share_what_they_begin_with(sglang_server: Server) -> Non
     assert sum(made.prefilled) <= 1.02 * report.prefixes.p_min
 
 
+@pytest.mark.xdist_group("others")
 def test_under_pressure_hits_stay_above_those_of_the_servers_own_orders(sglang_servers: Servers) -> None:
     """The documents are three times what the cache holds, and rows are shuffled, as tables are in life."""
     rows = [{"doc": document(at % 16, 20), "question": f"What of form {at}?"} for at in range(64)]

@@ -9,7 +9,7 @@ import pytest
 from running import Folder
 from sglang_cpu import Server
 
-pytestmark = pytest.mark.sglang
+pytestmark = [pytest.mark.sglang, pytest.mark.xdist_group("lpm")]
 
 PATIENCE = 180.0
 RULES = " ".join(f"Rule {number}: a parcel of kind {number} goes to shelf {7 * number}." for number in range(1, 9))

@@ -11,7 +11,7 @@ import pytest
 from running import Folder, said_calls
 from sglang_cpu import PATIENCE, Server
 
-pytestmark = pytest.mark.sglang
+pytestmark = [pytest.mark.sglang, pytest.mark.xdist_group("others")]
 
 TEXT = """workflow t(a: text)
 model main { max_tokens: 24 }

@@ -14,7 +14,7 @@ import pytest
 from running import Folder, start
 from sglang_cpu import absent
 
-pytestmark = pytest.mark.sglang
+pytestmark = [pytest.mark.sglang, pytest.mark.xdist_group("others")]
 
 PATIENCE = 400.0
 

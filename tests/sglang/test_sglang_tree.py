@@ -11,7 +11,7 @@ from running import ROOT
 
 from helix.serving import cpu
 
-pytestmark = pytest.mark.sglang
+pytestmark = [pytest.mark.sglang, pytest.mark.xdist_group("others")]
 
 PATIENCE = 300.0
 SEQUENCES = 300

@@ -14,7 +14,7 @@ import helix
 from helix.executor.engines.base import Reply, Request
 from helix.executor.engines.sglang import SGLangEngine
 
-pytestmark = pytest.mark.sglang
+pytestmark = [pytest.mark.sglang, pytest.mark.xdist_group("lpm")]
 
 WORKFLOW = """workflow w(ticket: text)
 tool look(key: choice["shed", "hall", "yard"]) -> text from python "shop:look" effects read

@@ -21,8 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-import networkx as nx
+from typing import TYPE_CHECKING
 
 from helix.optimizer.lowering.fixity import Fixity
 from helix.optimizer.lowering.ops import Op
@@ -30,6 +29,9 @@ from helix.optimizer.lowering.order import Phase, units_of
 from helix.optimizer.sizes import Sizes
 from helix.optimizer.tree.shape import Tree, bits
 from helix.optimizer.tree.trie import Paths
+
+if TYPE_CHECKING:
+    import networkx
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,17 +134,19 @@ class _Walk:
 
     def _depths(self, node: int) -> dict[int, int]:
         """For each branch how many of its siblings wait for one another before it, those of a circle as one."""
+        import networkx  # when used: no other order needs it, and importing takes 0.2 s
+
         children = list(self._tree.children(node))
-        graph: nx.DiGraph[int] = nx.DiGraph()
+        graph: networkx.DiGraph[int] = networkx.DiGraph()
         graph.add_nodes_from(children)
         for child in children:
             needed = 0
             for op in bits(self._below[child]):
                 needed |= self._ops[op].needs
             graph.add_edges_from((other, child) for other in children if other != child and needed & self._below[other])
-        whole = nx.condensation(graph)
+        whole = networkx.condensation(graph)
         depth: dict[int, int] = {}
-        for part in nx.topological_sort(whole):
+        for part in networkx.topological_sort(whole):
             depth[part] = max((depth[before] + 1 for before in whole.predecessors(part)), default=0)
         return {child: depth[whole.graph["mapping"][child]] for child in children}
 
