@@ -21,7 +21,7 @@ from helix.executor.settings import RunSettings
 from helix.executor.store.settings import StoreSettings
 from helix.loading import loads
 from helix.logical import LogicalPlan
-from helix.optimizer.bounds import Work, held_together
+from helix.optimizer.bounds import Work, held_together, lines_of
 from helix.optimizer.chains import Chains
 from helix.optimizer.engine_time import H100, EngineTime
 from helix.optimizer.tree.resolve import resolve_plan
@@ -140,6 +140,7 @@ def _summed(
         pairs=trie.distinct_pairs,
         shared_area=held_together(trie, handles, decoded, chains),
         chain=chains.longest(decoded),
+        lines=lines_of(chains, decoded, [len(call.prompt) for call in calls]),
     )
     times = list(tools)
     for call, handle, output in zip(calls, handles, outputs, strict=True):
@@ -161,6 +162,7 @@ def _summed(
         shared_area=work.shared_area,
         longest=chains.longest(times),
         chain=work.chain,
+        lines=tuple(work.lines),
         longest_call=max(len(call.prompt) + len(call.output) for call in calls),
         tool_seconds=sum(each[2] for each in tools) / 1000,
     )
@@ -183,6 +185,7 @@ def bound_of(
         shared_area=reference.shared_area,
         longest=reference.longest,
         chain=reference.chain,
+        lines=reference.lines,
     )
     bounds = work.bounds(engine, {}, estimated=False)
     binder: str = bounds.binder

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from helix.optimizer.apart import Lines
+
 REGIMES = ("ample", "pressure", "redundant", "ranks")
 ORDERS = ("grouped", "shuffled")
 
@@ -58,8 +60,8 @@ class Reference:
     `results` is a digest of the rows, `calls` those that differ, with their prompts and replies in tokens. `distinct`
     are the tokens on distinct prefixes (P_min), `held` those with the replies; the rest is what lower bounds are sums
     of: see `helix.optimizer.bounds.Work`. `longest_call` is the longest prompt with its reply, `longest` the longest
-    chain of a row in milliseconds, tools included, `chain` the longest in decode steps, `tool_seconds` the time of all
-    tools.
+    chain of a row in milliseconds, tools included, `chain` the longest in decode steps, `lines` those of all calls by
+    their decode steps, `tool_seconds` the time of all tools.
     """
 
     results: str
@@ -76,6 +78,7 @@ class Reference:
     longest: float
     longest_call: int
     chain: float = 0.0
+    lines: tuple[Lines, ...] = ()
     tool_seconds: float = 0.0
 
 
@@ -151,4 +154,6 @@ def from_json(kind: type[Any], values: dict[str, Any]) -> Any:
     given = {name: value for name, value in values.items() if name in known}
     if "notes" in given:
         given["notes"] = tuple(given["notes"])
+    if "lines" in given:
+        given["lines"] = tuple(map(tuple, given["lines"]))
     return kind(**given)

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from helix.logical import Agent, LogicalPlan
+from helix.optimizer.apart import Lines, lines_by_steps, passes_apart
 from helix.optimizer.chains import Chains, Spent
 from helix.optimizer.engine_time import H100, EngineTime
 from helix.optimizer.tokens import Tokenizer
@@ -97,13 +98,14 @@ class Work:
 
     `pairs` is the sum of n (n + 2 p) over the distinct prefixes: what attention costs, however they are cut. `steps`
     are those of decoding, one less than the tokens of each reply, `chain` those of the row that has the most of them
-    one after the other; areas are held over them.
+    one after the other, `lines` those of all calls, in lines that follow on one another; areas are held over them.
     """
 
     p_min: float = 0.0
     pairs: float = 0.0
     steps: float = 0.0
     chain: float = 0.0
+    lines: Sequence[Lines] = ()
     contexts: float = 0.0
     private_area: float = 0.0
     shared_area: float = 0.0
@@ -121,13 +123,21 @@ class Work:
         # Workers that only decode share no prefix: each call holds its whole prompt.
         held = self.contexts if engine.decoders else self.private_area + self.shared_area
         area = held / engine.capacity
-        # As many passes of decoding as full batches take, or as the cache has room for, or as one row alone takes; and
-        # of prefill as many as its tokens fill.
-        passes = max(self.steps / engine.batch, area, self.chain)
-        decode = engine.e * self.steps + engine.f * self.contexts + engine.d * passes
         prefill = engine.b * self.p_min + engine.c * self.pairs
         if not engine.mixes:
             prefill += engine.a * self.p_min / engine.chunk
+        decode = engine.e * self.steps + engine.f * self.contexts
+        apart = passes_apart(
+            engine,
+            self.lines,
+            chain=self.chain,
+            contexts=self.contexts,
+            prefill=0.0 if engine.decoders else prefill,
+            decoding=decode,
+        )
+        # As many passes of decoding as full batches take, or as the cache has room for, or as the longest chain takes
+        # and what cannot be done beside it; and of prefill as many as its tokens fill.
+        decode += engine.d * max(self.steps / engine.batch, area, self.chain + apart)
         decoders = engine.decoders or engine.workers
         if engine.decoders:
             spent = max(prefill / (engine.workers - decoders), decode / decoders)
@@ -174,11 +184,18 @@ def measured_bounds(
     ]
     chains = Chains(found)
     decoded = [(call.row, call.step, EngineTime.steps(output)) for call, output in zip(calls, outputs, strict=True)]
+    prompts = [
+        sum(tokenizer.count(text) + tokenizer.turn for _, text in call.messages) + tokenizer.turn
+        if call.prompt_tokens is None
+        else call.prompt_tokens
+        for call in calls
+    ]
     work = Work(
         p_min=trie.distinct_tokens * scale,
         pairs=trie.distinct_pairs * scale**2,
         shared_area=held_together(trie, handles, decoded, chains) * scale,
         chain=chains.longest(decoded),
+        lines=lines_of(chains, decoded, prompts),
     )
     # Tools of an agent may run beside one another, and ahead of the turn that asks for them.
     agents = {static_name(site.node.step) for site in found.calls if isinstance(site.node, Agent)}
@@ -187,10 +204,7 @@ def measured_bounds(
     for tool in tools:
         kept = beside if static_name(tool.step) in agents else times
         kept.append((tool.row, tool.step, tool.seconds * 1000))
-    for call, handle, output in zip(calls, handles, outputs, strict=True):
-        prompt = call.prompt_tokens
-        if prompt is None:
-            prompt = sum(tokenizer.count(text) + tokenizer.turn for _, text in call.messages) + tokenizer.turn
+    for call, handle, prompt, output in zip(calls, handles, prompts, outputs, strict=True):
         private = trie.private_tokens(handle) * scale
         work.call(prompt, private, output)
         alone = engine.prefill(private, prompt - private) + engine.decode(prompt, output)
@@ -213,6 +227,12 @@ def held_together(trie: TokenTrie, handles: Sequence[int], decoded: Sequence[Spe
         return longest if len(calls) == 1 else max(longest, chains.longest(decoded[call] for call in calls))
 
     return trie.held_area(handles, passes)
+
+
+def lines_of(chains: Chains, decoded: Sequence[Spent], prompts: Sequence[int]) -> list[Lines]:
+    """The lines of calls, from their decode steps and the tokens of their prompts."""
+    widest = [prompt + steps for prompt, (_, _, steps) in zip(prompts, decoded, strict=True)]
+    return lines_by_steps(chains.lines(decoded, widest))
 
 
 # --- tokens of whole prompts --------------------------------------------------------------------------------------

@@ -102,6 +102,44 @@ class Chains:
                 kept[length][first] = max(kept[length].get(first, 0.0), end)
         return longest
 
+    def lines(self, calls: Sequence[Spent], contexts: Sequence[float]) -> list[tuple[float, float]]:
+        """All calls in lines of which each call follows on the one before, as few as are found at once: what a line
+        takes, and the widest of its contexts, of which each call has one.
+        """
+        rows: dict[int, list[tuple[_Place, float, float]]] = {}
+        made: list[tuple[float, float]] = []
+        for (row, step, spent), context in zip(calls, contexts, strict=True):
+            place = self._place(step)
+            if place is None:
+                made.append((spent, context))
+            else:
+                rows.setdefault(row, []).append((place, spent, context))
+        for own in rows.values():
+            lines: list[tuple[_Place, float, float]] = []
+            for place, spent, context in sorted(own, key=lambda each: (each[0][0], each[0][1] or ())):
+                # The longest that it follows on, so that long lines get longer.
+                best = -1
+                for at, line in enumerate(lines):
+                    if (best < 0 or line[1] > lines[best][1]) and self._follows(place, line[0]):
+                        best = at
+                if best < 0:
+                    lines.append((place, spent, context))
+                else:
+                    lines[best] = (place, lines[best][1] + spent, max(lines[best][2], context))
+            made += [line[1:] for line in lines]
+        return made
+
+    def _follows(self, place: _Place, other: _Place) -> bool:
+        """Whether a call of a place is made after all those of another one."""
+        if place == other:
+            return self._in_turn[place[0]] and place[1] is not None
+        if self._same[other[0]] & ~self._before[place[0]]:
+            return False
+        common = _common(self._loops[place[0]], self._loops[other[0]])
+        if not common:
+            return True
+        return place[1] is not None and other[1] is not None and place[1][:common] == other[1][:common]
+
     def _place(self, step: str) -> _Place | None:
         """The site and the item of a call; None where no step of the plan has that name."""
         if step not in self._places:

@@ -16,7 +16,7 @@ from helix.executor.engines.sim.prompts import WIDTH, padded, prompt_text
 from helix.executor.tool_calls import Decision, ToolCall, ToolResult
 from helix.executor.tools.lanes import lane_of
 from helix.logical import LogicalPlan
-from helix.optimizer.bounds import Bounds, Work, held_together
+from helix.optimizer.bounds import Bounds, Work, held_together, lines_of
 from helix.optimizer.chains import Chains
 from helix.optimizer.engine_time import EngineTime
 from helix.optimizer.tree.resolve import resolve_plan
@@ -119,6 +119,7 @@ class BoundsOf:
             pairs=trie.distinct_pairs,
             shared_area=held_together(trie, handles, decoded, self._chains),
             chain=self._chains.longest(decoded),
+            lines=lines_of(self._chains, decoded, [len(call.prompt) // WIDTH for call in engine.kept]),
         )
         # Of each call its row, step, prompt, private and reply tokens.
         self._calls: list[tuple[int, str, int, int, float]] = []

@@ -197,3 +197,45 @@ def test_what_decoding_has_left_is_held_by_the_call_that_goes_on_from_it() -> No
     decoded: list[Spent] = [(0, "a", 2.0), (0, "b", 10.0)]
     assert trie.private_tokens(handles[1]) == 1
     assert held_together(trie, handles, decoded, found) == 2 * (2 + 10) + 3 * 10
+
+
+def lines(text: str, calls: list[Spent], contexts: list[float] | None = None) -> list[tuple[float, float]]:
+    return sorted(chains(text).lines(calls, contexts or [spent for _, _, spent in calls]))
+
+
+def test_lines_of_calls_that_follow_on_one_another() -> None:
+    calls: list[Spent] = [
+        (0, "a", 1.0),
+        (0, "views[0].v", 50.0),
+        (0, "views[1].v", 10.0),
+        (0, "views[0].t", 20.0),
+        (0, "views[1].t", 40.0),
+        (0, "r", 3.0),
+    ]
+    # `r` comes after both items and goes on the longer line; the other item begins one of its own.
+    assert lines(LOOPS, calls) == [(50.0, 40.0), (74.0, 50.0)]
+    assert lines(LOOPS, calls, [9.0, 1.0, 1.0, 1.0, 2.0, 1.0]) == [(50.0, 2.0), (74.0, 9.0)]
+    # Rows have lines of their own, whatever the order of the calls.
+    again = [*reversed(calls), *[(1, step, spent) for _, step, spent in calls]]
+    assert lines(LOOPS, again) == [(50.0, 40.0), (50.0, 40.0), (74.0, 50.0), (74.0, 50.0)]
+
+
+def test_calls_of_which_nobody_knows_whether_they_follow_have_lines_of_their_own() -> None:
+    unknown: list[Spent] = [(0, "a", 1.0), (0, "views.v", 50.0), (0, "views.v", 10.0), (0, "views.t", 20.0)]
+    assert lines(LOOPS, unknown) == [(10.0, 10.0), (20.0, 20.0), (51.0, 50.0)]
+    assert lines(LOOPS, [(0, "other", 4.0), (0, "a", 1.0)]) == [(1.0, 1.0), (4.0, 4.0)]
+
+
+@pytest.mark.parametrize(
+    ("sample", "found"), [("", [(22.0, 7.0)]), ("(sample: 2)", [(4.0, 4.0), (5.0, 5.0), (13.0, 7.0)])]
+)
+def test_rounds_are_one_line_and_samples_are_not(sample: str, found: list[tuple[float, float]]) -> None:
+    text = f"""
+        workflow w(q: text)
+        r = {"[q]" if sample else "q"}
+        repeat up to 3 {{ r = llm{sample} {{ user "{{{{ r }}}}" }} }}
+        y = llm {{ user "{{{{ r }}}}" }}
+        output y
+    """
+    calls: list[Spent] = [(0, "r", 4.0), (0, "r", 5.0), (0, "r", 6.0), (0, "y", 7.0)]
+    assert lines(text, calls) == found
