@@ -177,7 +177,7 @@ def test_08_the_rows_of_one_workflow_are_worked_on_in_another_order(undisturbed:
 
 @pytest.mark.parametrize("what", ["sorted", "grouped", "ordered", "limited"])
 @pytest.mark.parametrize(
-    "kill", [{"KILL_AT": "333"}, *(pytest.param(kill, marks=pytest.mark.slow) for kill in points(6, seed=3))], ids=name
+    "kill", [{"KILL_AT": "333"}, *(pytest.param(kill, marks=pytest.mark.slow) for kill in points(4, seed=3))], ids=name
 )
 def test_08_a_killed_run_over_the_whole_table_goes_on(
     undisturbed: Any, tmp_path: Path, what: str, kill: dict[str, str]
@@ -238,7 +238,7 @@ def test_08_a_torn_journal_costs_calls_and_never_an_answer(undisturbed: Any, tmp
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(8))
 def test_08_any_file_of_the_run_may_be_damaged_anywhere(undisturbed: Any, tmp_path: Path, seed: int) -> None:
     """The result is right, or nothing is done and one message says which file is at fault."""
     source, drawn = undisturbed["plain"], random.Random(seed)

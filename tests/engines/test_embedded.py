@@ -291,7 +291,8 @@ class TestModel:
             assert capabilities.models == ("SmolLM2-135M-Instruct.Q4_1",)
             return taken
 
-        assert min(asyncio.run(run()) for _ in range(2)) < 1.5
+        # Half a second on a quiet machine; fetching or unpacking the weights again would take longer than this.
+        assert min(asyncio.run(run()) for _ in range(2)) < 4
 
     def test_prefixes_are_cached_counts_are_right_and_long_prompts_are_named(self) -> None:
         async def run() -> None:

@@ -134,7 +134,7 @@ def test_a_prefill_beside_decoding_takes_no_pass_of_its_own() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(rows=ROWS, changes=ENGINES, cost=COSTS, policy=st.sampled_from(POLICIES))
 def test_no_run_is_faster_many_times(
     rows: list[dict[str, Any]], changes: dict[str, Any], cost: LinearCost, policy: str

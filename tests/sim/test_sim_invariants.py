@@ -203,7 +203,7 @@ def test_it_holds_in_the_dialect_of_vllm(
 
 
 @pytest.mark.slow
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=1000, deadline=None)
 @given(calls=CALLS, given=st.one_of(PLAIN, TIERED, SPLIT, VLLM), aborts=ABORTS)
 def test_it_holds_a_thousand_times(
     calls: list[tuple[str, int, int, int | None]], given: dict[str, Any], aborts: list[float]
