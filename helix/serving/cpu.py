@@ -60,6 +60,7 @@ def cpu_command(folder: Path, *, ranks: int = 1, kv_tokens: int | None = None) -
             Flag(name="--model-path", value=str(folder / "model"), why="SmolLM2-135M-Instruct: it shows that all runs"),
             Flag(name="--served-model-name", value=MODEL, why="the name that requests use"),
             Flag(name="--device", value="cpu", why="no GPU is asked for"),
+            Flag(name="--dtype", value="float32", why="quick on any processor, and replies do not hang on the batch"),
             Flag(name="--attention-backend", value="torch_native", why="the one that any CPU has"),
             Flag(name="--max-total-tokens", value=held, why="the KV cache of a rank, in tokens"),
             Flag(name="--max-running-requests", value="16", why="more at once are not faster on a few cores"),

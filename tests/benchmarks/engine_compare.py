@@ -271,7 +271,7 @@ def _parser() -> argparse.ArgumentParser:
         "--size", type=_pair, metavar="TOPICS,QUESTIONS", help="other sizes than those of the workloads"
     )
     parser.add_argument("--scale", type=float, default=1.0, help="times the topics, under pressure also the cache")
-    parser.add_argument("--dtype", default="float32", help="float32 makes outputs comparable, bfloat16 is quicker")
+    parser.add_argument("--dtype", default="float32", help="float32 makes outputs comparable")
     parser.add_argument("--flags", default="", help="further flags of the server, for all methods")
     parser.add_argument("--helix-flags", default="", help="further flags of the server for the runs of Helix")
     parser.add_argument("--quick", action="store_true", help="one repeat, lpm, 16 calls at once instead of tuning")

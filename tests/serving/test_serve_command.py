@@ -169,6 +169,7 @@ def test_the_cpu_recipe_is_printed_with_its_environment(tmp_path: Path) -> None:
     assert any(word.startswith("SGLANG_CPU_OMP_THREADS_BIND=") for word in words)
     assert str(home / "venv" / "bin" / "python") in words
     assert flags(done.stdout)["--device"] == "cpu"
+    assert flags(done.stdout)["--dtype"] == "float32"
     assert flags(done.stdout)["--dp-size"] == "2"
     assert "--enable-mixed-chunk" in flags(done.stdout)
     assert "nothing is installed" in done.stderr
