@@ -23,8 +23,6 @@ pytestmark = [pytest.mark.sglang, pytest.mark.xdist_group("lpm")]
 
 ROLES = ("an optimist", "a pessimist", "a lawyer")
 FACTS = "The clerk at desk {at} files form {number} before noon and notes the colour of its stamp. "
-# Outputs of different batches can be compared where the sums of the model are exact enough.
-EXACT = ("--schedule-policy", "lpm", "--dtype", "float32")
 
 
 def document(at: int, facts: int = 16) -> str:
@@ -138,7 +136,7 @@ def test_under_pressure_hits_stay_above_those_of_the_servers_own_orders(sglang_s
         ("lpm", "lpm", {"policy": "fcfs", "rules": [], "concurrency": 64}),
         ("fcfs", "fcfs", {"policy": "fcfs", "rules": [], "concurrency": 64}),
     ):
-        server = sglang_servers("--schedule-policy", order, "--dtype", "float32", *tight)
+        server = sglang_servers("--schedule-policy", order, *tight)
         made = Counted([server], QUESTIONS, rows, **options)
         shares[name] = made.hits
         outputs.append([row["a"] for row in made.rows])
