@@ -34,7 +34,7 @@ def odd(what):
     if what == "floods":
         return "x" * (100 * 1024 * 1024)
     if what == "floods in pieces":
-        return [0] * 10_000_000
+        return [0] * 2_000_000
     if what == "nan":
         return {"a": [1, float("nan")]}
     if what == "set":
