@@ -83,7 +83,8 @@ class FakeServer:
         self.port = port
         self._loop = asyncio.new_event_loop()
         self._started = threading.Event()
-        self._open: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+        self._open: set[asyncio.Task[None]] = set()
+        self._writers: list[asyncio.StreamWriter] = []
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     @property
@@ -120,10 +121,11 @@ class FakeServer:
         # In rounds: a connection that was just taken is not known yet.
         for _ in range(3):
             self._loop.run_until_complete(asyncio.sleep(0.01))
-            open_ = dict(self._open)
-            for task, writer in open_.items():
+            open_ = set(self._open)
+            for task in open_:
                 task.cancel()
-                # A task that never began closes nothing.
+            # A task that never began closes nothing, and one that is done may have left something to be sent.
+            for writer in self._writers:
                 writer.transport.abort()
             self._loop.run_until_complete(asyncio.gather(*open_, return_exceptions=True))
         self._loop.run_until_complete(asyncio.sleep(0))
@@ -131,8 +133,9 @@ class FakeServer:
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = self._loop.create_task(self._serve(reader, writer))
-        self._open[task] = writer
-        task.add_done_callback(self._open.pop)
+        self._open.add(task)
+        self._writers.append(writer)
+        task.add_done_callback(self._open.discard)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
