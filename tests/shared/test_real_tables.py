@@ -28,7 +28,9 @@ def test_they_are_clean(path):
 def test_the_questions_of_a_page_are_asked_one_by_one(shared_data, tmp_path):
     source = shared_data / "text" / "tatqa_dev_100ctx.json"
     output = tmp_path / "tatqa.jsonl"
-    done = command("run", TATQA, "--input", source, "--limit", 10, "--output", output, "--engine", "scripted")
+    done = command(
+        "run", TATQA, "--input", source, "--limit", 10, "--output", output, "--engine", "scripted", cwd=tmp_path
+    )
     assert done.returncode == 0, done.stderr
     assert "10 rows, 60 calls" in done.stderr
     pages = json.loads(source.read_text(encoding="utf-8"))[:10]
@@ -48,7 +50,7 @@ def test_pages_of_six_questions_go_through_the_embedded_model_into_parquet(share
 
     source = shared_data / "text" / "tatqa_dev_100ctx.json"
     output = tmp_path / "tatqa.parquet"
-    done = command("run", TATQA, "--input", source, "--limit", 4, "--output", output, timeout=600)
+    done = command("run", TATQA, "--input", source, "--limit", 4, "--output", output, cwd=tmp_path, timeout=600)
     assert done.returncode == 0, done.stderr
     table = pq.read_table(output)
     assert table.column_names == ["_row", "uid", "answers", "_error"]
@@ -69,7 +71,7 @@ def test_a_csv_with_crlf_is_sorted_into_ten_labels_on_the_embedded_model(shared_
     source = shared_data / "text" / "banking77_test.csv"
     assert b"\r\n" in source.read_bytes()
     output = tmp_path / "banking77.csv"
-    done = command("run", BANKING, "--input", source, "--limit", 60, "--output", output, timeout=300)
+    done = command("run", BANKING, "--input", source, "--limit", 60, "--output", output, cwd=tmp_path, timeout=300)
     assert done.returncode == 0, done.stderr
     with source.open(newline="", encoding="utf-8") as file:
         given = list(csv.DictReader(file))[:60]
