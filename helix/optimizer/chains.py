@@ -21,6 +21,8 @@ from helix.places import static_name
 # What a call took, in any unit, by row and step.
 Spent = tuple[int, str, float]
 _NUMBER = re.compile(r"\d+")
+# A row has seldom more of them.
+LINES = 64
 # A call site, and the item that its calls are for; None: not known.
 _Place = tuple[int, tuple[int, ...] | None]
 
@@ -104,7 +106,8 @@ class Chains:
 
     def lines(self, calls: Sequence[Spent], contexts: Sequence[float]) -> list[tuple[float, float]]:
         """All calls in lines of which each call follows on the one before, as few as are found at once: what a line
-        takes, and the widest of its contexts, of which each call has one.
+        takes, and the widest of its contexts, of which each call has one. Calls of a row go on its first `LINES` lines
+        or begin one, so that wide rows take no longer: more lines than there need be only lower a bound.
         """
         rows: dict[int, list[tuple[_Place, float, float]]] = {}
         made: list[tuple[float, float]] = []
@@ -119,7 +122,7 @@ class Chains:
             for place, spent, context in sorted(own, key=lambda each: (each[0][0], each[0][1] or ())):
                 # The longest that it follows on, so that long lines get longer.
                 best = -1
-                for at, line in enumerate(lines):
+                for at, line in enumerate(lines[:LINES]):
                     if (best < 0 or line[1] > lines[best][1]) and self._follows(place, line[0]):
                         best = at
                 if best < 0:

@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from plans_support import plan_of
 
 from helix.optimizer.bounds import held_together
-from helix.optimizer.chains import Chains, Spent
+from helix.optimizer.chains import LINES, Chains, Spent
 from helix.optimizer.driver import optimize
 from helix.optimizer.tree import TokenTrie
 from helix.optimizer.tree.resolve import resolve_plan
@@ -36,16 +36,19 @@ LOOPS = """
 """
 
 
+# The item with the long `v` has the short `t`.
+OF_ITEMS: list[Spent] = [
+    (0, "a", 1.0),
+    (0, "views[0].v", 50.0),
+    (0, "views[1].v", 10.0),
+    (0, "views[0].t", 20.0),
+    (0, "views[1].t", 40.0),
+    (0, "r", 3.0),
+]
+
+
 def test_steps_of_a_loop_follow_on_one_another_for_one_item() -> None:
-    # The item with the long `v` has the short `t`.
-    calls: list[Spent] = [
-        (0, "a", 1.0),
-        (0, "views[0].v", 50.0),
-        (0, "views[1].v", 10.0),
-        (0, "views[0].t", 20.0),
-        (0, "views[1].t", 40.0),
-        (0, "r", 3.0),
-    ]
+    calls = OF_ITEMS
     assert chains(LOOPS).of_row(calls) == 1 + 50 + 20 + 3
     # Nobody knows whose these are: the longest call counts, and what is around the loop.
     unknown = [(row, step.replace("[0]", "").replace("[1]", ""), spent) for row, step, spent in calls]
@@ -204,14 +207,7 @@ def lines(text: str, calls: list[Spent], contexts: list[float] | None = None) ->
 
 
 def test_lines_of_calls_that_follow_on_one_another() -> None:
-    calls: list[Spent] = [
-        (0, "a", 1.0),
-        (0, "views[0].v", 50.0),
-        (0, "views[1].v", 10.0),
-        (0, "views[0].t", 20.0),
-        (0, "views[1].t", 40.0),
-        (0, "r", 3.0),
-    ]
+    calls = OF_ITEMS
     # `r` comes after both items and goes on the longer line; the other item begins one of its own.
     assert lines(LOOPS, calls) == [(50.0, 40.0), (74.0, 50.0)]
     assert lines(LOOPS, calls, [9.0, 1.0, 1.0, 1.0, 2.0, 1.0]) == [(50.0, 2.0), (74.0, 9.0)]
@@ -239,3 +235,9 @@ def test_rounds_are_one_line_and_samples_are_not(sample: str, found: list[tuple[
     """
     calls: list[Spent] = [(0, "r", 4.0), (0, "r", 5.0), (0, "r", 6.0), (0, "y", 7.0)]
     assert lines(text, calls) == found
+
+
+def test_rows_of_many_items_have_lines_that_are_begun_anew() -> None:
+    """A line in two is still a line: of no row all its lines are looked at for each call."""
+    calls: list[Spent] = [(0, f"views[{at}].{step}", 2.0) for step in "vt" for at in range(LINES + 6)]
+    assert lines(LOOPS, calls) == [(2.0, 2.0)] * 12 + [(4.0, 2.0)] * LINES
